@@ -1,0 +1,23 @@
+# agentgw: see README.md. Every target works in a clean clone with only Go.
+TAGS    := nomsgpack
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+GOFLAGS_BUILD := -trimpath -tags $(TAGS) -ldflags "-s -w -X main.version=$(VERSION)"
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+
+.PHONY: build test check bench
+build: ## one static binary, ./agentgw
+	CGO_ENABLED=0 go build $(GOFLAGS_BUILD) -o agentgw ./cmd/agentgw
+
+test: ## all tests under the race detector (needs a C compiler)
+	@command -v cc >/dev/null || { echo "make test: no C compiler found: the race detector needs one (Debian: apt-get install gcc)"; exit 1; }
+	go test -tags $(TAGS) -race -timeout 15m ./...
+
+check: ## format, vet, staticcheck, go.mod and go.sum in step
+	@out=$$(gofmt -l .); if [ -n "$$out" ]; then echo "gofmt these files:"; echo "$$out"; exit 1; fi
+	go vet -tags $(TAGS) ./...
+	go run $(STATICCHECK) -tags $(TAGS) ./...
+	go mod tidy -diff
+	go mod verify
+
+bench: ## benchmarks of the packages
+	go test -tags $(TAGS) -run '^$$' -bench . -benchmem ./...
