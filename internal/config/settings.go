@@ -1,0 +1,77 @@
+package config
+
+import (
+	"log/slog"
+	"net/netip"
+	"time"
+
+	"agentgw/internal/secret"
+)
+
+// Settings is what the process runs with: one field for each setting, named as
+// its variable without the prefix. Made by Load and not changed afterwards.
+type Settings struct {
+	Listen      string
+	AdminListen string
+	TLSCertFile string // "" with TLSKeyFile: plain HTTP
+	TLSKeyFile  string
+	Registry    string
+	DataDir     string
+
+	RateKeyRPS      float64 // 0: no limit; then the burst is 0 too
+	RateKeyBurst    int
+	RateTenantRPS   float64 // 0: no limit; then the burst is 0 too
+	RateTenantBurst int
+
+	TenantMaxInflight int // 0: no cap
+	TenantQueue       int // 0: refuse at once
+	TenantQueueWait   time.Duration
+	MaxInflight       int // 0: no cap
+
+	RateTableSize    int
+	RateIdle         time.Duration
+	KeyMaxPrincipals int
+
+	RateCallerRPM     float64 // 0: off
+	RateCallerBurst   int     // 0 where RateCallerRPM is
+	RateAuthPerMinute int     // 0: no limit
+
+	TrustedProxies []netip.Prefix // masked; a bare address is a prefix of one
+
+	RedisURL             secret.Text
+	RedisTimeout         time.Duration
+	LimitsOnStoreFailure string // local, open or closed
+	DatabaseURL          secret.Text
+
+	VaultKey   secret.Text // by value or from its file; empty: made on first start
+	AdminToken secret.Text // by value or from its file; empty: made on first start
+
+	ReceiptSync      string        // always or interval
+	ReceiptIntent    string        // always, writes or never
+	ReceiptOnFailure string        // refuse or allow
+	ReceiptRetention time.Duration // 0: kept for ever
+
+	MaxRequestBody int64         // bytes; 0: no bound
+	StreamIdle     time.Duration // 0: no bound
+	StreamMax      time.Duration // 0: no bound
+	ClientStall    time.Duration // 0: no bound
+	DrainTimeout   time.Duration // 0: wait for nobody
+
+	LogLevel  slog.Level
+	LogFormat string // json or text; "": json unless standard error is a terminal
+
+	sources map[string]string
+}
+
+// Source says where a setting's value comes from, by its full name, such as
+// AGENTGATE_RATE_KEY_RPS: "flag --rate-key-rps", "environment
+// AGENTGATE_RATE_KEY_RPS", "registry.yaml:4:3 server.rate_key_rps" or
+// "default". An unknown name gives "".
+func (s *Settings) Source(name string) string { return s.sources[name] }
+
+// Setting is one member of the registry's server: section.
+type Setting struct {
+	Name  string // such as rate_key_rps
+	Value string
+	Where string // file:line:column
+}

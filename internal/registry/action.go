@@ -1,0 +1,63 @@
+package registry
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+)
+
+// Places of a parameter.
+const (
+	InPath   = "path"
+	InQuery  = "query"
+	InBody   = "body"
+	InHeader = "header"
+)
+
+// Param is one declared parameter of an action.
+type Param struct {
+	Name     string
+	In       string // InPath, InQuery, InBody or InHeader
+	Required bool
+	Schema   json.RawMessage // JSON Schema of the value
+}
+
+// Action is one declared operation of a service. Immutable.
+type Action struct {
+	Name   string
+	Method string
+	Pos    Position
+
+	path   string
+	params []Param
+}
+
+// Path returns the path template as declared, below the service's base path.
+func (a *Action) Path() string { return a.path }
+
+// Params returns the declared parameters in the order of the file. The caller
+// must not change them.
+func (a *Action) Params() []Param { return a.params }
+
+// Target is an upstream request without its credential: what an action makes
+// of a caller's parameters.
+type Target struct {
+	Method string
+	URL    *url.URL
+	Header http.Header // the header parameters, and Content-Type where there is a body; nil when empty
+	Body   []byte      // nil: no body
+}
+
+// ParamError says that the caller's parameters are at fault.
+type ParamError struct {
+	Param  string // "" when the parameters as a whole are at fault
+	Reason string
+}
+
+func (e *ParamError) Error() string {
+	if e.Param == "" {
+		return "params: " + e.Reason
+	}
+	return fmt.Sprintf("params.%s: %s", e.Param, e.Reason)
+}

@@ -1,0 +1,192 @@
+package registry
+
+import (
+	"fmt"
+	"net/url"
+	"time"
+)
+
+// Position is a place in the registry file. The zero value is no place.
+type Position struct {
+	File         string
+	Line, Column int // both count from 1
+}
+
+// String returns file:line:column, or "" for no place.
+func (p Position) String() string {
+	if p.Line == 0 {
+		return p.File
+	}
+	return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Column)
+}
+
+// Snapshot is one registry file, read and found to be sound. It is immutable:
+// nothing in it may be changed by whoever holds it, and then any number of
+// goroutines may read it. A call is decided by one Snapshot from its beginning
+// to its end.
+type Snapshot struct {
+	File string
+	Hash string // SHA-256 of the file's bytes, in hex
+
+	Server   []Setting // the server: section, for config
+	Tenants  map[string]*Tenant
+	Keys     []*Key // in the order of the file
+	Services map[string]*Service
+
+	Issuers        []Issuer
+	Tunnels        *Tunnels // nil without the section
+	Rules          []Rule
+	IdentityLimits IdentityLimits
+}
+
+// Setting is one member of the server: section, as text: what it means is for
+// config to say. A list has become its items with commas between them.
+type Setting struct {
+	Name  string // as written, such as rate_key_rps
+	Value string
+	Pos   Position
+}
+
+// Rate is a limit of RPS calls a second that may save up Burst of them.
+type Rate struct {
+	RPS            float64 // 0: this limit is switched off
+	Burst          int     // at least 1 unless RPS is 0
+	BurstDefaulted bool    // the file gave a rate alone; Burst is max(1, ceil(RPS))
+	Pos            Position
+}
+
+// Disabled reports whether the limit is switched off.
+func (r *Rate) Disabled() bool { return r.RPS == 0 }
+
+// Tenant is a named tenant.
+type Tenant struct {
+	Name        string
+	Rate        *Rate // nil: the default of all tenants
+	MaxInflight *int  // nil: the default of all tenants; 0: no cap
+	Weight      int   // share under the process cap; 1 unless given
+	Pos         Position
+}
+
+// Key is a static key of the file.
+type Key struct {
+	ID       string
+	Digest   [32]byte // SHA-256 of the whole key
+	Services []string // names of declared services, or exactly ["*"]
+	Actions  []string // patterns SERVICE.ACTION with *; empty: not narrowed
+	Users    []string // principals, or exactly ["*"]
+	Tenant   string   // a declared tenant, or ""
+	Rate     *Rate    // nil: the default of all keys
+
+	User, Space, Org string // whose key this is, for rules
+
+	Pos Position
+}
+
+// Access says who may call a service.
+const (
+	AccessKey  = "key"  // holders of a gateway key
+	AccessOpen = "open" // anyone; the service checks its own credential
+)
+
+// Dialects: the shape of the gateway's own refusals on a service.
+const (
+	DialectNative    = "native"
+	DialectOpenAI    = "openai"
+	DialectAnthropic = "anthropic"
+)
+
+// Service is one upstream.
+type Service struct {
+	Name    string
+	BaseURL *url.URL // scheme, host and path only; its path has no trailing slash
+	Access  string   // AccessKey or AccessOpen
+	Dialect string   // one of the dialects, the default filled in
+
+	Rate        *Rate         // per key on this service; nil: none
+	MaxInflight int           // 0: no cap
+	Timeout     time.Duration // to the first byte of the answer; 0: no bound
+
+	DelegationRequired bool
+	Credential         Credential
+	AllowPrivate       bool // private, loopback and link-local addresses may be dialled
+	Passthrough        bool
+	Actions            map[string]*Action
+
+	ChargeMessages []string // websocket.charge: client message types that are charged
+	OnStoreFailure string   // open, local or closed; "": as the setting says
+
+	Pos Position
+}
+
+// Credential types.
+const (
+	CredentialNone   = "none"
+	CredentialBearer = "bearer"
+	CredentialBasic  = "basic"
+	CredentialHeader = "header"
+	CredentialQuery  = "query"
+	CredentialOAuth2 = "oauth2"
+)
+
+// Credential says how a service's credential goes onto a request. The secret
+// itself is in the vault, never in the registry.
+type Credential struct {
+	Type    string // one of the credential types; never ""
+	Name    string // of the header or query parameter, for those two types
+	PerUser bool   // one for each user (scope: user) instead of one for all
+	OAuth2  *OAuth2
+	Pos     Position
+}
+
+// OAuth2 is what an oauth2 credential needs besides its client secret.
+type OAuth2 struct {
+	AuthorizeURL, TokenURL string
+	ClientID               string
+	Scopes                 []string
+}
+
+// Issuer is an OpenID Connect issuer whose tokens identify callers.
+type Issuer struct {
+	Issuer      string
+	Audience    string
+	TenantClaim string
+	UserClaim   string // "sub" unless given
+	SpaceClaim  string
+	OrgClaim    string
+	Tenants     map[string]string // value of TenantClaim -> named tenant
+	Pos         Position
+}
+
+// Tunnels says which hosts CONNECT may reach.
+type Tunnels struct {
+	Allow          []string // host:port; a leading *. stands for any subdomain
+	BytesPerWindow int64    // 0: no byte limit
+	Window         time.Duration
+	OnExhausted    string // finish or cut
+	AllowPrivate   bool
+	Pos            Position
+}
+
+// Rule is an extra limit. Its expressions are text here; who evaluates them
+// compiles them.
+type Rule struct {
+	Name           string
+	Key            string
+	Window         time.Duration
+	Max            string // a plain decimal, or an expression
+	When           string
+	Cost           bool
+	Mode           string // enforce or observe
+	OnStoreFailure string // open, local or closed
+	Pos            Position
+}
+
+// IdentityLimits are calls a second for each user, space and organisation;
+// 0 is no limit.
+type IdentityLimits struct {
+	User, Space, Org float64
+	Pos              Position
+}
+
+// Empty reports whether no identity limit is set.
+func (l IdentityLimits) Empty() bool { return l.User == 0 && l.Space == 0 && l.Org == 0 }
