@@ -1,0 +1,122 @@
+package identity
+
+import (
+	"net/http"
+	"net/netip"
+	"strings"
+)
+
+// Proxies are the address ranges whose forwarding headers are believed. Empty
+// or nil: nobody's.
+type Proxies []netip.Prefix
+
+// LimitPrefix returns what an address is limited as: an IPv6 address as its
+// /64, since one host commands all of those, an IPv4 address as itself. The
+// zero prefix stands for the zero address.
+func LimitPrefix(a netip.Addr) netip.Prefix {
+	a = a.Unmap().WithZone("")
+	if a.Is6() {
+		p, _ := a.Prefix(64) // 64 bits always fit
+		return p
+	}
+	if !a.IsValid() {
+		return netip.Prefix{}
+	}
+	return netip.PrefixFrom(a, a.BitLen())
+}
+
+// ClientAddr returns the address of the client whose request came from the peer
+// remoteAddr (host:port, as in http.Request) with the headers h: the right-most
+// hop that is not a trusted proxy, or the left-most where all are. Only a
+// trusted peer's headers are read, and each hop is believed only as far as the
+// hop that reported it, so nothing that a client writes to the left counts.
+//
+// An IPv4 address in IPv6 clothing is the IPv4 address. Where a hop cannot be
+// read (an obfuscated name, a zone, a mistake), the trusted hop that reported
+// it is the answer: it is the last that is known. X-Forwarded-For counts before
+// Forwarded (RFC 7239). The result is the zero Addr if remoteAddr itself cannot
+// be read, as on a Unix socket.
+func (p Proxies) ClientAddr(remoteAddr string, h http.Header) netip.Addr {
+	client, ok := parseHop(remoteAddr)
+	if !ok || !p.trusts(client) {
+		return client
+	}
+	hops := forwardedFor(h)
+	for i := len(hops) - 1; i >= 0; i-- {
+		hop, ok := parseHop(hops[i])
+		if !ok {
+			return client
+		}
+		client = hop
+		if !p.trusts(client) {
+			return client
+		}
+	}
+	return client
+}
+
+func (p Proxies) trusts(a netip.Addr) bool {
+	for _, prefix := range p {
+		if prefix.Contains(a) || mapped(prefix).Contains(a) {
+			return true
+		}
+	}
+	return false
+}
+
+// mapped takes a range written as ::ffff:192.0.2.0/120 to 192.0.2.0/24, as
+// addresses are taken; other ranges it leaves alone.
+func mapped(p netip.Prefix) netip.Prefix {
+	if !p.Addr().Is4In6() || p.Bits() < 96 {
+		return p
+	}
+	return netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
+}
+
+// forwardedFor returns the hops that h names, the nearest last.
+func forwardedFor(h http.Header) []string {
+	if lines := h["X-Forwarded-For"]; len(lines) > 0 {
+		return splitHops(strings.Join(lines, ","))
+	}
+	return forwardedHops(strings.Join(h["Forwarded"], ","))
+}
+
+func splitHops(list string) []string {
+	var hops []string
+	for hop := range strings.SplitSeq(list, ",") {
+		// RFC 9110 section 5.6.1: empty elements of a list do not count.
+		if hop = trimSpace(hop); hop != "" {
+			hops = append(hops, hop)
+		}
+	}
+	return hops
+}
+
+// parseHop reads one hop: an address, with or without a port, IPv6 with or
+// without brackets (with a port always in them).
+func parseHop(s string) (netip.Addr, bool) {
+	if ap, err := netip.ParseAddrPort(s); err == nil {
+		return plain(ap.Addr())
+	}
+	if len(s) > 1 && s[0] == '[' && s[len(s)-1] == ']' {
+		a, err := netip.ParseAddr(s[1 : len(s)-1])
+		if err != nil || !a.Is6() {
+			return netip.Addr{}, false
+		}
+		return plain(a)
+	}
+	a, err := netip.ParseAddr(s)
+	if err != nil {
+		return netip.Addr{}, false
+	}
+	return plain(a)
+}
+
+// plain refuses zones, which mean something on one host only, and would give
+// a client as many addresses as it can invent names.
+func plain(a netip.Addr) (netip.Addr, bool) {
+	if a.Zone() != "" {
+		return netip.Addr{}, false
+	}
+	return a.Unmap(), true
+}

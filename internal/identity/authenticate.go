@@ -1,0 +1,83 @@
+package identity
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// What Authenticate refuses with.
+var (
+	// ErrUnauthenticated says that no valid key came. It is one value with
+	// one text whatever was wrong, so that nobody learns whether a key was
+	// missing, misspelled, unknown, revoked or out of its time.
+	ErrUnauthenticated = errors.New("no valid gateway key")
+	// ErrTwoKeys says that two different valid keys came: whichever the
+	// gateway took, the caller might have meant the other.
+	ErrTwoKeys = errors.New("two different gateway keys in one request")
+	// ErrTwoHeaders says that the request has two Authorization lines, which
+	// two programs on the way may read differently.
+	ErrTwoHeaders = errors.New("more than one Authorization header")
+)
+
+// keyHeaders are the headers that hold a key and nothing else, spelled as
+// net/http spells them in a header map.
+var keyHeaders = [...]string{"X-Api-Key", "Agentgate-Key"}
+
+// Authenticate returns the key that h carries and that is valid at now, from
+// Authorization: Bearer, X-Api-Key or Agentgate-Key. Whatever is not a valid
+// key beside one is not looked at: tools do send another vendor's stale key
+// along. The same key in several headers is one key.
+func (d *Directory) Authenticate(h http.Header, now time.Time) (*Key, error) {
+	authorization := h["Authorization"]
+	if len(authorization) > 1 {
+		return nil, ErrTwoHeaders
+	}
+	var found *Key
+	take := func(text string) (clash bool) {
+		digest, ok := ParseKey(text)
+		if !ok {
+			return false
+		}
+		k := d.Find(digest, now)
+		if k == nil || k == found {
+			return false
+		}
+		clash = found != nil
+		found = k
+		return clash
+	}
+	if len(authorization) == 1 {
+		if token, ok := bearer(authorization[0]); ok {
+			take(token)
+		}
+	}
+	for _, name := range keyHeaders {
+		for _, value := range h[name] {
+			if take(trimSpace(value)) {
+				return nil, ErrTwoKeys
+			}
+		}
+	}
+	if found == nil {
+		return nil, ErrUnauthenticated
+	}
+	return found, nil
+}
+
+// bearer returns the token of an Authorization value: the scheme in any case,
+// one or more spaces, the rest byte for byte (RFC 9110 section 11.4, RFC 6750
+// section 2.1). A tab is not a space.
+func bearer(value string) (token string, ok bool) {
+	value = trimSpace(value)
+	const scheme = "bearer"
+	if len(value) <= len(scheme) || !strings.EqualFold(value[:len(scheme)], scheme) || value[len(scheme)] != ' ' {
+		return "", false
+	}
+	return strings.TrimLeft(value[len(scheme):], " "), true
+}
+
+// trimSpace takes off the white space around a field value, which is not part
+// of it (RFC 9110 section 5.5). HTTP/1 has done so by now, HTTP/2 has not.
+func trimSpace(value string) string { return strings.Trim(value, " \t") }
