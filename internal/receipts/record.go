@@ -1,0 +1,138 @@
+package receipts
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"time"
+)
+
+// Kind says what a record is about. The list is closed: a reader that meets
+// another kind is older than the log and must say so instead of guessing.
+type Kind string
+
+// The kinds of record. Those marked reserved are named so that no reader takes
+// them for damage; nothing writes them yet.
+const (
+	KindIntent    Kind = "intent"    // an admitted call, durable before the upstream is called
+	KindOutcome   Kind = "outcome"   // how an admitted call ended
+	KindRefusal   Kind = "refusal"   // a call that the gateway refused
+	KindRecovery  Kind = "recovery"  // bytes of a torn tail that were cut on start
+	KindKey       Kind = "key"       // the verifier key of the log; always its first entry
+	KindSummary   Kind = "summary"   // reserved: refusals counted instead of recorded one by one
+	KindGap       Kind = "gap"       // reserved: attempts answered while the log could not be written
+	KindHeads     Kind = "heads"     // reserved: the heads of the tenant trees
+	KindHeartbeat Kind = "heartbeat" // reserved: proof that a silent log was alive
+	KindSeal      Kind = "seal"      // reserved: the last entry of a log
+)
+
+// Valid reports whether k is on the closed list.
+func (k Kind) Valid() bool {
+	switch k {
+	case KindIntent, KindOutcome, KindRefusal, KindRecovery, KindKey,
+		KindSummary, KindGap, KindHeads, KindHeartbeat, KindSeal:
+		return true
+	}
+	return false
+}
+
+// Ending says how an admitted call ended. The list is closed.
+type Ending string
+
+// The endings of a call.
+const (
+	Complete        Ending = "complete"         // the answer went out to its last byte
+	ClientCancelled Ending = "client_cancelled" // the agent hung up
+	SlowClient      Ending = "slow_client"      // the agent took no bytes for too long
+	UpstreamAborted Ending = "upstream_aborted" // the upstream died or reset the transfer
+	Timeout         Ending = "timeout"          // the upstream stayed silent, or the stream grew too old
+	Revoked         Ending = "revoked"          // the key or delegation was taken back while it ran
+	Blocked         Ending = "blocked"          // the tenant was blocked while it ran
+	Budget          Ending = "budget"           // a byte budget ran out
+	Panic           Ending = "panic"            // a fault in the gateway
+	Shutdown        Ending = "shutdown"         // the gateway was stopped
+	OutcomeUnknown  Ending = "outcome_unknown"  // the process died in between; written on the next start
+)
+
+// Valid reports whether e is on the closed list.
+func (e Ending) Valid() bool {
+	switch e {
+	case Complete, ClientCancelled, SlowClient, UpstreamAborted, Timeout, Revoked,
+		Blocked, Budget, Panic, Shutdown, OutcomeUnknown:
+		return true
+	}
+	return false
+}
+
+// The two decisions.
+const (
+	Allowed = "allowed"
+	Refused = "refused"
+)
+
+// ParamsHash commits to a call's parameters without showing them.
+type ParamsHash struct {
+	Alg  string // how Hash was made, for example "hmac-sha256"
+	Hash string
+}
+
+// Recovery describes the bytes that were cut from a torn tail. They are kept in
+// the quarantine folder of the log.
+type Recovery struct {
+	File   string // the segment that was cut, its base name
+	Offset int64  // where the cut was made
+	Bytes  int64  // how many bytes were cut
+	SHA256 string // of those bytes, lower-case hex
+	Kept   int64  // records of the torn batch that were whole and stayed in the log
+}
+
+// Record is one leaf of the log. A zero field is left out of the stored text,
+// except where FORMAT.md says otherwise. The zero Record is not valid: Kind
+// has to be set.
+//
+// Nothing in a record may be a secret, the value of a parameter, or part of a
+// body; the log cannot check that.
+type Record struct {
+	Kind Kind
+	ID   string    // the receipt's id; Append makes one where it is empty
+	Time time.Time // Append takes it from the log's clock where it is zero
+
+	Caller    string // who called: a key id, an issuer and subject, or a keyed hash
+	Key       string // id of the key, never the key
+	Tenant    string // whom it is charged to, for example "tenant:acme"
+	Principal string // the human on whose behalf
+	Chain     []string
+
+	Service, Action, Method string
+	Params                  *ParamsHash
+
+	Decision string // Allowed or Refused
+	Code     string // of a refusal or failure, from the gateway's closed list
+	Limit    string // the limit that decided
+	Status   int    // the status that the agent got
+	In, Out  int64  // bytes of the request's and of the answer's body
+	Ending   Ending
+
+	QueueMicros, UpstreamMicros, TotalMicros int64
+
+	RequestID, ClientAddr, Replica string
+
+	// Interval marks a record that was acknowledged before it was on disk.
+	// The log sets it; a caller's value is ignored.
+	Interval bool
+
+	Recovery *Recovery // of a recovery record
+	VKey     string    // of a key record: the verifier key
+	Cut      bool      // the record was over the size limit and its long texts were shortened
+
+	// Seq is the record's place among those of its tenant, from 1 without a
+	// gap. The log sets it; a caller's value is ignored.
+	Seq uint64
+}
+
+// NewID returns a new receipt id: 128 random bits in hex. They are also what
+// keeps a leaf hash from being guessed from what a record is likely to say.
+func NewID() string {
+	var b [16]byte
+	rand.Read(b[:]) // never fails: crypto/rand ends the program instead
+	return hex.EncodeToString(b[:])
+}
