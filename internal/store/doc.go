@@ -1,0 +1,74 @@
+// Package store keeps what outlives a gateway process and is shared by all of
+// them: gateway keys (digests only), sealed credentials, wrapped data keys, and
+// a generation counter.
+//
+// The counter grows by one with every change, in the transaction of the change,
+// so whoever sees a generation sees everything up to it, and polling one number
+// is enough to follow changes that another process makes. Readers are expected
+// to hold the rows in memory and to read them again when it moves; nothing here
+// is made to be asked once per call.
+//
+// Nothing in the store is readable as a secret: a key is its SHA-256, a
+// credential is sealed by package vault, which also wraps its data keys.
+//
+// What an implementation owes its users is the suite in storetest.
+package store
+
+import (
+	"errors"
+	"time"
+)
+
+var (
+	// ErrExists says that the id or the digest of a key, or the number of a
+	// data key, is taken. A revoked key keeps its id, so that an audit trail
+	// never means two keys by one name.
+	ErrExists = errors.New("exists already")
+	// ErrNotFound says that there is no such row.
+	ErrNotFound = errors.New("not found")
+	// ErrConflict says that a credential is not at the version that the
+	// change was made from. Read again and repeat.
+	ErrConflict = errors.New("changed by another process meanwhile")
+	// ErrNewer says that the state was written by a newer program, which may
+	// rely on what this one does not know.
+	ErrNewer = errors.New("written by a newer version of this program")
+)
+
+// Key is a gateway key as stored. Zero times mean: unknown, no bound, not
+// revoked. Times are kept to the nanosecond.
+type Key struct {
+	ID                       string
+	Digest                   [32]byte // SHA-256 of the whole key
+	Services, Actions, Users []string
+	Tenant                   string
+	Limits                   *Limits // nil: the default
+	User, Space, Org         string
+	CreatedAt                time.Time
+	NotBefore, NotAfter      time.Time
+	RevokedAt                time.Time
+}
+
+// Limits is a key's own rate, in tokens a second, and its burst.
+type Limits struct {
+	RPS   float64
+	Burst int
+}
+
+// Credential is one sealed field of a service's credential. Tenant, Service,
+// User and Field name the row; the empty User is the shared credential.
+type Credential struct {
+	Tenant, Service, User, Field string
+	Version                      int64 // 1 for the first, one more for each change
+	Sealed                       []byte
+	UpdatedAt                    time.Time
+}
+
+// DataKey is one of a tenant's data keys, wrapped. Wrapper tells which key
+// wrapped it, without being of any use to unwrap it.
+type DataKey struct {
+	Tenant    string
+	Number    byte
+	Wrapper   string
+	Wrapped   []byte
+	CreatedAt time.Time
+}

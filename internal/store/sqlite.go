@@ -1,0 +1,115 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+
+	_ "modernc.org/sqlite" // the driver "sqlite", without cgo
+)
+
+// FileName is the database's name in the data folder.
+const FileName = "state.db"
+
+// SQLite is the embedded store: one file that several processes may have open
+// at once. Safe for concurrent use.
+type SQLite struct {
+	db *sql.DB
+}
+
+// Open opens folder/state.db, making the folder (mode 0700) and the file (0600)
+// where they are missing, and brings its tables up to date.
+//
+// It returns an error that names the file, and is ErrNewer if the file is ahead
+// of this program.
+func Open(ctx context.Context, folder string) (*SQLite, error) {
+	folder, err := filepath.Abs(folder)
+	if err != nil {
+		return nil, err
+	}
+	path := filepath.Join(folder, FileName)
+	if err := makeFile(folder, path); err != nil {
+		return nil, err
+	}
+	db, err := sql.Open("sqlite", dataSource(path))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	// SQLite has one writer in any case. With one connection the waiting is
+	// done in Go, in order, rather than in the library by trying again; the
+	// few reads there are cost less than a second pool.
+	db.SetMaxOpenConns(1)
+	if err := migrate(ctx, db); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, errors.Join(err, db.Close()))
+	}
+	return &SQLite{db: db}, nil
+}
+
+// Close closes the file. Nothing that was acknowledged is lost without it.
+func (s *SQLite) Close() error { return s.db.Close() }
+
+// dataSource spells the path as a URI, since a '?' or '%' in it would be
+// taken for a part of one.
+//
+// WAL lets others read while one writes; synchronous FULL because a revocation
+// that was reported done must outlast a power cut; immediate transactions
+// because one that reads first and then writes cannot wait for another writer,
+// busy timeout or not, but only fail.
+func dataSource(path string) string {
+	u := url.URL{Scheme: "file", Path: path}
+	u.RawQuery = "_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_txlock=immediate"
+	return u.String()
+}
+
+// makeFile makes the file before SQLite does, which would make it readable to
+// all. The write-ahead files take their mode from it.
+func makeFile(folder, path string) error {
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	info, err := f.Stat()
+	if err == nil && info.Mode().Perm()&0o077 != 0 {
+		// Left by a restore or by another tool under a wide umask.
+		if err = f.Chmod(0o600); errors.Is(err, fs.ErrPermission) {
+			err = nil // somebody else's file that we may write: theirs to guard
+		}
+	}
+	return errors.Join(err, f.Close())
+}
+
+// change runs do in a transaction that also moves the generation.
+func (s *SQLite) change(ctx context.Context, do func(tx *sql.Tx) error) error {
+	tx, err := s.db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }() // says ErrTxDone after Commit
+	if err := do(tx); err != nil {
+		return err
+	}
+	if _, err := tx.ExecContext(ctx, `UPDATE meta SET generation = generation + 1`); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
+// changed turns a statement that touched no row into the error none.
+func changed(result sql.Result, err, none error) error {
+	if err != nil {
+		return err
+	}
+	n, err := result.RowsAffected()
+	if err == nil && n == 0 {
+		return none
+	}
+	return err
+}

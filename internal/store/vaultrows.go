@@ -1,0 +1,92 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+)
+
+// PutCredential stores a credential of version 1 where there is none, or puts
+// one of version n+1 in the place of version n. ErrConflict: there is another
+// version by now.
+func (s *SQLite) PutCredential(ctx context.Context, c Credential) error {
+	return s.change(ctx, func(tx *sql.Tx) error {
+		var r sql.Result
+		var err error
+		if c.Version == 1 {
+			r, err = tx.ExecContext(ctx, `INSERT INTO credentials (tenant, service, user, field, version, sealed, updated_at)
+				VALUES (?, ?, ?, ?, 1, ?, ?) ON CONFLICT DO NOTHING`,
+				c.Tenant, c.Service, c.User, c.Field, c.Sealed, nanos(c.UpdatedAt))
+		} else {
+			r, err = tx.ExecContext(ctx, `UPDATE credentials SET version = ?, sealed = ?, updated_at = ?
+				WHERE tenant = ? AND service = ? AND user = ? AND field = ? AND version = ?`,
+				c.Version, c.Sealed, nanos(c.UpdatedAt), c.Tenant, c.Service, c.User, c.Field, c.Version-1)
+		}
+		return changed(r, err, ErrConflict)
+	})
+}
+
+// Credentials returns every credential, by tenant, service, user and field.
+func (s *SQLite) Credentials(ctx context.Context) ([]Credential, error) {
+	rows, err := s.db.QueryContext(ctx, `SELECT tenant, service, user, field, version, sealed, updated_at
+		FROM credentials ORDER BY tenant, service, user, field`)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }() // rows.Err has told by then
+	var all []Credential
+	for rows.Next() {
+		var c Credential
+		var updated int64
+		if err := rows.Scan(&c.Tenant, &c.Service, &c.User, &c.Field, &c.Version, &c.Sealed, &updated); err != nil {
+			return nil, err
+		}
+		c.UpdatedAt = at(updated)
+		all = append(all, c)
+	}
+	return all, rows.Err()
+}
+
+// RemoveCredential removes every field of a credential. ErrNotFound: there is
+// none.
+func (s *SQLite) RemoveCredential(ctx context.Context, tenant, service, user string) error {
+	return s.change(ctx, func(tx *sql.Tx) error {
+		r, err := tx.ExecContext(ctx, `DELETE FROM credentials WHERE tenant = ? AND service = ? AND user = ?`, tenant, service, user)
+		return changed(r, err, ErrNotFound)
+	})
+}
+
+// AddDataKey stores a data key under a number that the tenant has not used.
+// ErrExists: another process was first; use its key.
+func (s *SQLite) AddDataKey(ctx context.Context, k DataKey) error {
+	err := s.change(ctx, func(tx *sql.Tx) error {
+		r, err := tx.ExecContext(ctx, `INSERT INTO data_keys (tenant, number, wrapper, wrapped, created_at)
+			VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
+			k.Tenant, int64(k.Number), k.Wrapper, k.Wrapped, nanos(k.CreatedAt))
+		return changed(r, err, ErrExists)
+	})
+	if err != nil {
+		return fmt.Errorf("data key %d: %w", k.Number, err)
+	}
+	return nil
+}
+
+// DataKeys returns every data key, by tenant and number.
+func (s *SQLite) DataKeys(ctx context.Context) ([]DataKey, error) {
+	rows, err := s.db.QueryContext(ctx, `SELECT tenant, number, wrapper, wrapped, created_at FROM data_keys ORDER BY tenant, number`)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }() // rows.Err has told by then
+	var all []DataKey
+	for rows.Next() {
+		var k DataKey
+		var created int64
+		if err := rows.Scan(&k.Tenant, &k.Number, &k.Wrapper, &k.Wrapped, &created); err != nil {
+			return nil, err
+		}
+		k.CreatedAt = at(created)
+		all = append(all, k)
+	}
+	return all, rows.Err()
+}

@@ -1,0 +1,56 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/jonboulle/clockwork"
+)
+
+// DefaultPoll is how often to look for changes so that each is acted on well
+// within two seconds.
+const DefaultPoll = time.Second
+
+// Generation returns the number of changes made so far.
+func (s *SQLite) Generation(ctx context.Context) (generation int64, err error) {
+	err = s.db.QueryRowContext(ctx, `SELECT generation FROM meta`).Scan(&generation)
+	return generation, err
+}
+
+// Watch calls onChange with the generation whenever it has moved, looking every
+// so often (DefaultPoll if not positive), until ctx ends; it returns then. The
+// first look counts as a move, so that what changed between the caller's own
+// reading and this call is not missed.
+//
+// A failed look, or a failure that onChange returns, is handed to onError, and
+// the next look comes all the same, with onChange if it failed: what was known
+// stays known, but a revocation would go unseen, so somebody must be told. Both
+// are called from this goroutine, one at a time; a change during a call is seen
+// at the next look.
+func (s *SQLite) Watch(ctx context.Context, clock clockwork.Clock, every time.Duration, onChange func(generation int64) error, onError func(error)) {
+	if every <= 0 {
+		every = DefaultPoll
+	}
+	ticker := clock.NewTicker(every)
+	defer ticker.Stop()
+	acted := int64(-1)
+	for {
+		generation, err := s.Generation(ctx)
+		if err == nil && generation != acted {
+			if err = onChange(generation); err == nil {
+				acted = generation
+			}
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			onError(err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.Chan():
+		}
+	}
+}

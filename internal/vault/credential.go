@@ -1,0 +1,119 @@
+package vault
+
+import (
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"agentgw/internal/secret"
+)
+
+// The types of credentials, by where they go in a request.
+const (
+	TypeNone   = "none"
+	TypeBearer = "bearer" // Authorization: Bearer SECRET
+	TypeBasic  = "basic"  // Authorization: Basic, the secret being user:password
+	TypeHeader = "header" // NAME: SECRET
+	TypeQuery  = "query"  // ?NAME=SECRET
+)
+
+// Form tells how a service wants its credential.
+type Form struct {
+	Type    string // one of the types; "" is none
+	Name    string // of the header or the query parameter
+	PerUser bool   // each user's own; never the shared one in its place
+}
+
+// Credential is what Apply puts on a request. The zero value puts nothing on
+// it. It prints as [redacted], and there is no way to its secret but Apply.
+type Credential struct {
+	form   Form
+	secret secret.Text
+}
+
+// Apply puts the credential on r: exactly one header, whatever r had under that
+// name, or one query parameter after those that are there, whose bytes stay as
+// they are.
+func (c Credential) Apply(r *http.Request) {
+	switch c.form.Type {
+	case TypeBearer:
+		setHeader(r, "Authorization", "Bearer "+c.secret.Reveal())
+	case TypeBasic:
+		setHeader(r, "Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte(c.secret.Reveal())))
+	case TypeHeader:
+		setHeader(r, c.form.Name, c.secret.Reveal())
+	case TypeQuery:
+		pair := encodeQuery(c.form.Name) + "=" + encodeQuery(c.secret.Reveal())
+		if r.URL.RawQuery != "" {
+			pair = r.URL.RawQuery + "&" + pair
+		}
+		// A URL may be shared between requests; the secret must not be.
+		u := *r.URL
+		u.RawQuery = pair
+		r.URL = &u
+	}
+}
+
+// setHeader replaces the header however its name was spelled: http.Header.Set
+// leaves a twin of another case alone, and the upstream would choose between
+// the two.
+func setHeader(r *http.Request, name, value string) {
+	if r.Header == nil {
+		r.Header = make(http.Header)
+	}
+	for have := range r.Header {
+		if strings.EqualFold(have, name) {
+			delete(r.Header, have)
+		}
+	}
+	r.Header.Set(name, value)
+}
+
+// encodeQuery writes a space as %20, which every parser of queries reads; '+'
+// is a space to those of forms only.
+func encodeQuery(s string) string {
+	return strings.ReplaceAll(url.QueryEscape(s), "+", "%20")
+}
+
+// String returns [redacted].
+func (c Credential) String() string { return c.secret.String() }
+
+// GoString returns [redacted].
+func (c Credential) GoString() string { return c.secret.GoString() }
+
+// Format prints [redacted] for every verb.
+func (c Credential) Format(f fmt.State, verb rune) { c.secret.Format(f, verb) }
+
+// MarshalJSON returns "[redacted]".
+func (c Credential) MarshalJSON() ([]byte, error) { return c.secret.MarshalJSON() }
+
+// check tells why a secret cannot serve in this form, without the secret.
+func (f Form) check(s string) error {
+	switch f.Type {
+	case TypeNone, "", TypeBearer, TypeHeader, TypeQuery:
+	case TypeBasic:
+		if !strings.Contains(s, ":") {
+			return fmt.Errorf("%w: a basic credential is user:password", ErrUnfit)
+		}
+	default:
+		return fmt.Errorf("%w: credentials of type %q are not known", ErrUnfit, f.Type)
+	}
+	return nil
+}
+
+// checkSecret refuses what no credential can be. A control byte would end a
+// header early or make it invalid; it is mostly a second line end, or a file
+// that is not what was meant.
+func checkSecret(s string) error {
+	if s == "" {
+		return fmt.Errorf("%w: it is empty", ErrUnfit)
+	}
+	for i := range len(s) {
+		if s[i] < 0x20 || s[i] == 0x7f {
+			return fmt.Errorf("%w: byte %d is a control character (0x%02x)", ErrUnfit, i+1, s[i])
+		}
+	}
+	return nil
+}

@@ -1,0 +1,91 @@
+package vault
+
+import (
+	"context"
+	"crypto/cipher"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	"agentgw/internal/store"
+)
+
+// ErrWrongKEK says that the store's data keys were wrapped by another vault key.
+var ErrWrongKEK = errors.New("the vault key is not the one that the stored credentials were sealed under")
+
+const lastDataKey = 255 // key_id is one byte
+
+// ring is the unwrapped data keys of each tenant, by number.
+type ring map[string]map[byte]cipher.AEAD
+
+// newest returns the tenant's data key of the highest number, or 0 if there is
+// none.
+func (r ring) newest(tenant string) (number byte, aead cipher.AEAD) {
+	for n, a := range r[tenant] {
+		if n > number {
+			number, aead = n, a
+		}
+	}
+	return number, aead
+}
+
+func wrapContext(tenant string, number byte) []byte {
+	return append(appendField([]byte("agw/v1/data-key"), tenant), number)
+}
+
+// unwrapAll unwraps every data key. One that does not open is an error: a vault
+// that could open some of its rows would hide a lost key until it is needed.
+func unwrapAll(kek KEK, keys []store.DataKey) (ring, error) {
+	wrapping, err := newAEAD(kek.DeriveKey("wrap"))
+	if err != nil {
+		return nil, err
+	}
+	r := make(ring)
+	for _, k := range keys {
+		b, err := open(wrapping, k.Wrapped, wrapContext(k.Tenant, k.Number))
+		if err != nil || len(b) != kekSize {
+			if k.Wrapper != kek.fingerprint() {
+				return nil, fmt.Errorf("%w: it is %s, data key %d wants %s", ErrWrongKEK, kek.fingerprint(), k.Number, k.Wrapper)
+			}
+			return nil, fmt.Errorf("data key %d: %w", k.Number, ErrCorrupt)
+		}
+		aead, err := newAEAD([32]byte(b))
+		if err != nil {
+			return nil, err
+		}
+		if r[k.Tenant] == nil {
+			r[k.Tenant] = make(map[byte]cipher.AEAD)
+		}
+		r[k.Tenant][k.Number] = aead
+	}
+	return r, nil
+}
+
+// addDataKey makes the tenant's next data key. Where another process makes one
+// at the same moment, that one counts: the caller reads the store again.
+func addDataKey(ctx context.Context, s Store, kek KEK, tenant string, after byte, now time.Time) error {
+	if after == lastDataKey {
+		return errors.New("every data key number is used up")
+	}
+	var key [kekSize]byte
+	if _, err := rand.Read(key[:]); err != nil {
+		return err
+	}
+	wrapping, err := newAEAD(kek.DeriveKey("wrap"))
+	if err != nil {
+		return err
+	}
+	number := after + 1
+	wrapped, err := seal(wrapping, nil, key[:], wrapContext(tenant, number))
+	if err != nil {
+		return err
+	}
+	err = s.AddDataKey(ctx, store.DataKey{
+		Tenant: tenant, Number: number, Wrapper: kek.fingerprint(), Wrapped: wrapped, CreatedAt: now,
+	})
+	if errors.Is(err, store.ErrExists) {
+		return nil
+	}
+	return err
+}

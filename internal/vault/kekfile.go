@@ -1,0 +1,102 @@
+package vault
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"agentgw/internal/secret"
+)
+
+// KEKFileName is the file in the data folder that a vault key is kept in where
+// none is given.
+const KEKFileName = "vault-key"
+
+// KEKSource tells where the vault key is to come from.
+type KEKSource struct {
+	Value  secret.Text // AGENTGATE_VAULT_KEY
+	File   string      // AGENTGATE_VAULT_KEY_FILE
+	Folder string      // the data folder; "" where the key must be given
+}
+
+// LoadKEK returns the vault key: the given one, else that of Folder/vault-key,
+// which it makes (mode 0600) if it does not exist and s holds no data key yet. A
+// missing file beside data keys is an error, not a first start: a fresh key
+// could open nothing, and would stand in the place that the lost one is to be
+// restored to.
+func LoadKEK(ctx context.Context, source KEKSource, s Store) (KEK, error) {
+	switch {
+	case !source.Value.Empty() && source.File != "":
+		return KEK{}, errors.New("AGENTGATE_VAULT_KEY and AGENTGATE_VAULT_KEY_FILE are both set")
+	case !source.Value.Empty():
+		k, err := ParseKEK(source.Value.Reveal())
+		if err != nil {
+			return KEK{}, fmt.Errorf("AGENTGATE_VAULT_KEY %w", err)
+		}
+		return k, nil
+	case source.File != "":
+		k, err := readKEK(source.File)
+		if err != nil {
+			return KEK{}, fmt.Errorf("AGENTGATE_VAULT_KEY_FILE: %w", err)
+		}
+		return k, nil
+	case source.Folder == "":
+		return KEK{}, errors.New("AGENTGATE_VAULT_KEY is not set")
+	}
+	path := filepath.Join(source.Folder, KEKFileName)
+	k, err := readKEK(path)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return k, err
+	}
+	keys, err := s.DataKeys(ctx)
+	if err != nil {
+		return KEK{}, err
+	}
+	if len(keys) > 0 {
+		return KEK{}, fmt.Errorf("%s is missing, and the stored credentials cannot be opened without it: restore it, or set AGENTGATE_VAULT_KEY", path)
+	}
+	if err := makeKEK(path); err != nil {
+		return KEK{}, fmt.Errorf("making the vault key: %w", err)
+	}
+	return readKEK(path)
+}
+
+func readKEK(path string) (KEK, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return KEK{}, err
+	}
+	k, err := ParseKEK(string(b))
+	if err != nil {
+		return KEK{}, fmt.Errorf("%s %w", path, err)
+	}
+	return k, nil
+}
+
+// makeKEK writes a fresh key beside path and links it there, so that a process
+// that starts at the same moment finds no file or a whole one. Where another
+// was first, its key stays.
+func makeKEK(path string) error {
+	var key [kekSize]byte
+	if _, err := rand.Read(key[:]); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".vault-key-") // mode 0600
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(f.Name()) }() // the link stays
+	_, err = fmt.Fprintln(f, hex.EncodeToString(key[:]))
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Link(f.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,237 @@
+package vault
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"agentgw/internal/secret"
+	"agentgw/internal/store"
+)
+
+// What Open and Set refuse with.
+var (
+	// ErrMissing says that no credential is stored there.
+	ErrMissing = errors.New("no credential is stored")
+	// ErrCorrupt says that what is stored does not open where it stands: its
+	// bytes were changed, or it belongs elsewhere.
+	ErrCorrupt = errors.New("what is stored does not open: it was changed, or belongs to another row")
+	// ErrUnfit says that a secret cannot be used in the service's form.
+	ErrUnfit = errors.New("the credential cannot be used")
+)
+
+// Store is what a vault needs of a store; see package store for the errors.
+type Store interface {
+	DataKeys(ctx context.Context) ([]store.DataKey, error)
+	AddDataKey(ctx context.Context, k store.DataKey) error
+	Credentials(ctx context.Context) ([]store.Credential, error)
+	PutCredential(ctx context.Context, c store.Credential) error
+	RemoveCredential(ctx context.Context, tenant, service, user string) error
+}
+
+// Ref names a credential. The empty User is the shared one.
+type Ref struct {
+	Service, User string
+}
+
+func (r Ref) String() string {
+	if r.User == "" {
+		return fmt.Sprintf("service %q, shared", r.Service)
+	}
+	return fmt.Sprintf("service %q, user %q", r.Service, r.User)
+}
+
+// Entry is what may be known of a stored credential.
+type Entry struct {
+	Ref
+	UpdatedAt time.Time
+}
+
+const (
+	// noTenant is the tenant of every row for now; the format has its room.
+	noTenant = ""
+	// secretField is the field that the simple types have.
+	secretField = "secret"
+)
+
+// Vault holds a store's sealed rows. Safe for concurrent use: Open never waits
+// for a reload or a change.
+type Vault struct {
+	store Store
+	kek   KEK
+
+	reading sync.Mutex // one read of the store at a time, lest an older one end last
+	rows    atomic.Pointer[contents]
+}
+
+// contents is the store as last read. It never changes.
+type contents struct {
+	keys ring
+	rows map[Ref]store.Credential
+}
+
+// Load returns a vault over s. ErrWrongKEK: s was sealed under another key.
+func Load(ctx context.Context, s Store, kek KEK) (*Vault, error) {
+	v := &Vault{store: s, kek: kek}
+	return v, v.Reload(ctx)
+}
+
+// Reload reads the store again, for when its generation has moved. On an error
+// the vault keeps what it had.
+func (v *Vault) Reload(ctx context.Context) error {
+	v.reading.Lock()
+	defer v.reading.Unlock()
+	// Rows before keys: whoever adds a row has added its key first, so a key
+	// read afterwards is never older than the row that needs it.
+	rows, err := v.store.Credentials(ctx)
+	if err != nil {
+		return err
+	}
+	wrapped, err := v.store.DataKeys(ctx)
+	if err != nil {
+		return err
+	}
+	keys, err := unwrapAll(v.kek, wrapped)
+	if err != nil {
+		return err
+	}
+	c := &contents{keys: keys, rows: make(map[Ref]store.Credential, len(rows))}
+	for _, row := range rows {
+		if row.Tenant == noTenant && row.Field == secretField {
+			c.rows[Ref{row.Service, row.User}] = row
+		}
+	}
+	v.rows.Store(c)
+	return nil
+}
+
+// Open returns the credential that a call to ref.Service on behalf of ref.User
+// needs, in the form that the service wants. A form per user takes that user's
+// credential and never the shared one; another form takes the shared one,
+// whoever the user is. A form of type none needs nothing stored.
+//
+// Errors: ErrMissing, ErrCorrupt, ErrUnfit. None holds any part of a secret.
+func (v *Vault) Open(ref Ref, form Form) (Credential, error) {
+	switch {
+	case form.Type == "" || form.Type == TypeNone:
+		return Credential{}, nil
+	case !form.PerUser:
+		ref.User = ""
+	case ref.User == "":
+		// Not the shared row, which this would name.
+		return Credential{}, fmt.Errorf("service %q, on nobody's behalf: %w", ref.Service, ErrMissing)
+	}
+	c := v.rows.Load()
+	row, ok := c.rows[ref]
+	if !ok {
+		return Credential{}, fmt.Errorf("%s: %w", ref, ErrMissing)
+	}
+	text, err := c.keys.openRow(row)
+	if err == nil {
+		err = form.check(text)
+	}
+	if err != nil {
+		return Credential{}, fmt.Errorf("%s: %w", ref, err)
+	}
+	return Credential{form: form, secret: secret.New(text)}, nil
+}
+
+// openRow unseals a row in its own place.
+func (r ring) openRow(row store.Credential) (string, error) {
+	if len(row.Sealed) == 0 {
+		return "", ErrCorrupt
+	}
+	aead := r[row.Tenant][row.Sealed[0]]
+	if aead == nil {
+		return "", ErrCorrupt
+	}
+	text, err := open(aead, row.Sealed[1:], placeOf(row).additionalData())
+	if err != nil {
+		return "", ErrCorrupt // which check failed is nobody's business
+	}
+	return string(text), nil
+}
+
+func placeOf(row store.Credential) place {
+	return place{tenant: row.Tenant, service: row.Service, user: row.User, field: row.Field, version: row.Version}
+}
+
+// List returns what is stored, by service and user; never a secret.
+func (v *Vault) List() []Entry {
+	var all []Entry
+	for ref, row := range v.rows.Load().rows {
+		all = append(all, Entry{Ref: ref, UpdatedAt: row.UpdatedAt})
+	}
+	slices.SortFunc(all, func(a, b Entry) int {
+		if c := strings.Compare(a.Service, b.Service); c != 0 {
+			return c
+		}
+		return strings.Compare(a.User, b.User)
+	})
+	return all
+}
+
+// Set stores a credential, in the place of the one that is there. form is the
+// service's where it is known, and may be zero. ErrUnfit: the secret is empty,
+// holds a control byte, or does not fit the form.
+func (v *Vault) Set(ctx context.Context, ref Ref, form Form, text secret.Text, now time.Time) error {
+	err := checkSecret(text.Reveal())
+	if err == nil {
+		err = form.check(text.Reveal())
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", ref, err)
+	}
+	// Each turn that loses to another process is one that another has won.
+	for {
+		if err := v.Reload(ctx); err != nil {
+			return err
+		}
+		err := v.put(ctx, ref, text, now)
+		if !errors.Is(err, store.ErrConflict) {
+			return errors.Join(err, v.Reload(ctx))
+		}
+	}
+}
+
+// put seals a credential as the version after the one that was last read.
+func (v *Vault) put(ctx context.Context, ref Ref, text secret.Text, now time.Time) error {
+	c := v.rows.Load()
+	number, aead := c.keys.newest(noTenant)
+	if aead == nil {
+		if err := addDataKey(ctx, v.store, v.kek, noTenant, 0, now); err != nil {
+			return err
+		}
+		if err := v.Reload(ctx); err != nil {
+			return err
+		}
+		number, aead = v.rows.Load().keys.newest(noTenant)
+		if aead == nil {
+			return errors.New("the data key that was just stored is not there")
+		}
+	}
+	row := store.Credential{
+		Tenant: noTenant, Service: ref.Service, User: ref.User, Field: secretField,
+		Version: c.rows[ref].Version + 1, UpdatedAt: now,
+	}
+	var err error
+	row.Sealed, err = seal(aead, []byte{number}, []byte(text.Reveal()), placeOf(row).additionalData())
+	if err != nil {
+		return err
+	}
+	return v.store.PutCredential(ctx, row)
+}
+
+// Remove removes a credential. ErrMissing: there is none.
+func (v *Vault) Remove(ctx context.Context, ref Ref) error {
+	err := v.store.RemoveCredential(ctx, noTenant, ref.Service, ref.User)
+	if errors.Is(err, store.ErrNotFound) {
+		return fmt.Errorf("%s: %w", ref, ErrMissing)
+	}
+	return errors.Join(err, v.Reload(ctx))
+}
