@@ -33,26 +33,50 @@ func LimitPrefix(a netip.Addr) netip.Prefix {
 //
 // An IPv4 address in IPv6 clothing is the IPv4 address. Where a hop cannot be
 // read (an obfuscated name, a zone, a mistake), the trusted hop that reported
-// it is the answer: it is the last that is known. X-Forwarded-For counts before
-// Forwarded (RFC 7239). The result is the zero Addr if remoteAddr itself cannot
-// be read, as on a Unix socket.
+// it is the answer: it is the last that is known. So is the peer where both
+// X-Forwarded-For and Forwarded (RFC 7239) came and they disagree: a proxy
+// writes one of them and passes on the other as the client sent it, and which
+// is which cannot be told here. The result is the zero Addr if remoteAddr
+// itself cannot be read, as on a Unix socket.
 func (p Proxies) ClientAddr(remoteAddr string, h http.Header) netip.Addr {
-	client, ok := parseHop(remoteAddr)
-	if !ok || !p.trusts(client) {
-		return client
+	peer := peerAddr(remoteAddr)
+	if !p.trusts(peer) {
+		return peer
 	}
-	hops := forwardedFor(h)
-	for i := len(hops) - 1; i >= 0; i-- {
-		hop, ok := parseHop(hops[i])
-		if !ok {
-			return client
-		}
-		client = hop
-		if !p.trusts(client) {
-			return client
-		}
+	old, standard := h["X-Forwarded-For"], h["Forwarded"]
+	switch {
+	case len(standard) == 0:
+		return p.walk(peer, splitHops(old))
+	case len(old) == 0:
+		return p.walk(peer, forwardedHops(standard))
+	}
+	client := p.walk(peer, splitHops(old))
+	if client != p.walk(peer, forwardedHops(standard)) {
+		return peer
 	}
 	return client
+}
+
+// walk goes through the hops from the nearest, as far as they can be believed.
+func (p Proxies) walk(client netip.Addr, hops []string) netip.Addr {
+	for i := len(hops) - 1; i >= 0 && p.trusts(client); i-- {
+		hop, ok := parseHop(hops[i])
+		if !ok {
+			break
+		}
+		client = hop
+	}
+	return client
+}
+
+// peerAddr reads the address of a socket. Its zone, if it has one, is this
+// host's own word, and dropped: of a link-local peer the rest is what is left.
+func peerAddr(remoteAddr string) netip.Addr {
+	ap, err := netip.ParseAddrPort(remoteAddr)
+	if err != nil {
+		return netip.Addr{}
+	}
+	return ap.Addr().WithZone("").Unmap()
 }
 
 func (p Proxies) trusts(a netip.Addr) bool {
@@ -73,20 +97,15 @@ func mapped(p netip.Prefix) netip.Prefix {
 	return netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
 }
 
-// forwardedFor returns the hops that h names, the nearest last.
-func forwardedFor(h http.Header) []string {
-	if lines := h["X-Forwarded-For"]; len(lines) > 0 {
-		return splitHops(strings.Join(lines, ","))
-	}
-	return forwardedHops(strings.Join(h["Forwarded"], ","))
-}
-
-func splitHops(list string) []string {
+// splitHops returns the hops of X-Forwarded-For, the nearest last.
+func splitHops(lines []string) []string {
 	var hops []string
-	for hop := range strings.SplitSeq(list, ",") {
-		// RFC 9110 section 5.6.1: empty elements of a list do not count.
-		if hop = trimSpace(hop); hop != "" {
-			hops = append(hops, hop)
+	for _, line := range lines {
+		for hop := range strings.SplitSeq(line, ",") {
+			// RFC 9110 section 5.6.1: empty elements of a list do not count.
+			if hop = trimSpace(hop); hop != "" {
+				hops = append(hops, hop)
+			}
 		}
 	}
 	return hops

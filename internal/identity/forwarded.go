@@ -6,14 +6,18 @@ import "strings"
 // (RFC 7239), the nearest last. An element without one, or one that cannot be
 // read, is the empty hop, which no address is: to drop it would shift trust one
 // hop to the left.
-func forwardedHops(list string) []string {
+//
+// Each line is read by itself, so that a quote which a client leaves open in
+// its own line does not swallow the lines of the proxies after it.
+func forwardedHops(lines []string) []string {
 	var hops []string
-	for len(list) > 0 {
-		var node string
-		var pairs int
-		node, pairs, list = forwardedElement(list)
-		if pairs > 0 {
-			hops = append(hops, node)
+	for _, line := range lines {
+		for line != "" {
+			var node string
+			var pairs int
+			if node, pairs, line = forwardedElement(line); pairs > 0 {
+				hops = append(hops, node)
+			}
 		}
 	}
 	return hops

@@ -17,38 +17,24 @@ import (
 // none is given.
 const KEKFileName = "vault-key"
 
-// KEKSource tells where the vault key is to come from.
-type KEKSource struct {
-	Value  secret.Text // AGENTGATE_VAULT_KEY
-	File   string      // AGENTGATE_VAULT_KEY_FILE
-	Folder string      // the data folder; "" where the key must be given
-}
-
-// LoadKEK returns the vault key: the given one, else that of Folder/vault-key,
-// which it makes (mode 0600) if it does not exist and s holds no data key yet. A
-// missing file beside data keys is an error, not a first start: a fresh key
-// could open nothing, and would stand in the place that the lost one is to be
-// restored to.
-func LoadKEK(ctx context.Context, source KEKSource, s Store) (KEK, error) {
-	switch {
-	case !source.Value.Empty() && source.File != "":
-		return KEK{}, errors.New("AGENTGATE_VAULT_KEY and AGENTGATE_VAULT_KEY_FILE are both set")
-	case !source.Value.Empty():
-		k, err := ParseKEK(source.Value.Reveal())
+// LoadKEK returns the vault key: the given text of AGENTGATE_VAULT_KEY or its
+// file, else that of folder/vault-key, which it makes (mode 0600) if it does not
+// exist and s holds no data key yet. A missing file beside data keys is an
+// error, not a first start: a fresh key could open nothing, and would stand in
+// the place that the lost one is to be restored to. With an empty folder the key
+// must be given, as it must where several hosts share the store.
+func LoadKEK(ctx context.Context, given secret.Text, folder string, s Store) (KEK, error) {
+	if !given.Empty() {
+		k, err := ParseKEK(given.Reveal())
 		if err != nil {
 			return KEK{}, fmt.Errorf("AGENTGATE_VAULT_KEY %w", err)
 		}
 		return k, nil
-	case source.File != "":
-		k, err := readKEK(source.File)
-		if err != nil {
-			return KEK{}, fmt.Errorf("AGENTGATE_VAULT_KEY_FILE: %w", err)
-		}
-		return k, nil
-	case source.Folder == "":
+	}
+	if folder == "" {
 		return KEK{}, errors.New("AGENTGATE_VAULT_KEY is not set")
 	}
-	path := filepath.Join(source.Folder, KEKFileName)
+	path := filepath.Join(folder, KEKFileName)
 	k, err := readKEK(path)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return k, err

@@ -75,10 +75,13 @@ type contents struct {
 	rows map[Ref]store.Credential
 }
 
-// Load returns a vault over s. ErrWrongKEK: s was sealed under another key.
-func Load(ctx context.Context, s Store, kek KEK) (*Vault, error) {
+// New returns a vault over s. ErrWrongKEK: s was sealed under another key.
+func New(ctx context.Context, s Store, kek KEK) (*Vault, error) {
 	v := &Vault{store: s, kek: kek}
-	return v, v.Reload(ctx)
+	if err := v.Reload(ctx); err != nil {
+		return nil, err
+	}
+	return v, nil
 }
 
 // Reload reads the store again, for when its generation has moved. On an error
@@ -110,20 +113,18 @@ func (v *Vault) Reload(ctx context.Context) error {
 	return nil
 }
 
-// Open returns the credential that a call to ref.Service on behalf of ref.User
-// needs, in the form that the service wants. A form per user takes that user's
-// credential and never the shared one; another form takes the shared one,
-// whoever the user is. A form of type none needs nothing stored.
+// Open returns the credential that ref names, in the form that the service
+// wants. There is no falling back: with a user it is that user's or none, and
+// the shared one only without. A form per user without a user is none either: a
+// call on nobody's behalf must not find the shared credential by the empty name.
+// A form of type none needs nothing stored.
 //
 // Errors: ErrMissing, ErrCorrupt, ErrUnfit. None holds any part of a secret.
 func (v *Vault) Open(ref Ref, form Form) (Credential, error) {
 	switch {
 	case form.Type == "" || form.Type == TypeNone:
 		return Credential{}, nil
-	case !form.PerUser:
-		ref.User = ""
-	case ref.User == "":
-		// Not the shared row, which this would name.
+	case form.PerUser && ref.User == "":
 		return Credential{}, fmt.Errorf("service %q, on nobody's behalf: %w", ref.Service, ErrMissing)
 	}
 	c := v.rows.Load()
