@@ -23,7 +23,7 @@ const (
 type Form struct {
 	Type    string // one of the types; "" is none
 	Name    string // of the header or the query parameter
-	PerUser bool   // each user has an own one; Open then refuses a Ref without a user
+	PerUser bool   // each user's own; never the shared one in its place
 }
 
 // Credential is what Apply puts on a request. The zero value puts nothing on

@@ -113,18 +113,20 @@ func (v *Vault) Reload(ctx context.Context) error {
 	return nil
 }
 
-// Open returns the credential that ref names, in the form that the service
-// wants. There is no falling back: with a user it is that user's or none, and
-// the shared one only without. A form per user without a user is none either: a
-// call on nobody's behalf must not find the shared credential by the empty name.
-// A form of type none needs nothing stored.
+// Open returns the credential that a call to ref.Service on behalf of ref.User
+// needs, in the form that the service wants. A form per user takes that user's
+// credential and never the shared one; another form takes the shared one,
+// whoever the user is. A form of type none needs nothing stored.
 //
 // Errors: ErrMissing, ErrCorrupt, ErrUnfit. None holds any part of a secret.
 func (v *Vault) Open(ref Ref, form Form) (Credential, error) {
 	switch {
 	case form.Type == "" || form.Type == TypeNone:
 		return Credential{}, nil
-	case form.PerUser && ref.User == "":
+	case !form.PerUser:
+		ref.User = ""
+	case ref.User == "":
+		// Not the shared row, which this would name.
 		return Credential{}, fmt.Errorf("service %q, on nobody's behalf: %w", ref.Service, ErrMissing)
 	}
 	c := v.rows.Load()
