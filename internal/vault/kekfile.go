@@ -17,24 +17,29 @@ import (
 // none is given.
 const KEKFileName = "vault-key"
 
-// LoadKEK returns the vault key: the given text of AGENTGATE_VAULT_KEY or its
-// file, else that of folder/vault-key, which it makes (mode 0600) if it does not
-// exist and s holds no data key yet. A missing file beside data keys is an
-// error, not a first start: a fresh key could open nothing, and would stand in
-// the place that the lost one is to be restored to. With an empty folder the key
-// must be given, as it must where several hosts share the store.
-func LoadKEK(ctx context.Context, given secret.Text, folder string, s Store) (KEK, error) {
-	if !given.Empty() {
-		k, err := ParseKEK(given.Reveal())
+// KEKSource tells where the vault key comes from.
+type KEKSource struct {
+	Value  secret.Text // AGENTGATE_VAULT_KEY, or what its file holds; empty: not given
+	Folder string      // the data folder; "" where the key must be given
+}
+
+// LoadKEK returns the vault key: the given one, else that of Folder/vault-key,
+// which it makes (mode 0600) if it does not exist and s holds no data key yet. A
+// missing file beside data keys is an error, not a first start: a fresh key
+// could open nothing, and would stand in the place that the lost one is to be
+// restored to. Where several hosts share the store the key must be given.
+func LoadKEK(ctx context.Context, source KEKSource, s Store) (KEK, error) {
+	if !source.Value.Empty() {
+		k, err := ParseKEK(source.Value.Reveal())
 		if err != nil {
 			return KEK{}, fmt.Errorf("AGENTGATE_VAULT_KEY %w", err)
 		}
 		return k, nil
 	}
-	if folder == "" {
+	if source.Folder == "" {
 		return KEK{}, errors.New("AGENTGATE_VAULT_KEY is not set")
 	}
-	path := filepath.Join(folder, KEKFileName)
+	path := filepath.Join(source.Folder, KEKFileName)
 	k, err := readKEK(path)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return k, err

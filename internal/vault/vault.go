@@ -75,8 +75,8 @@ type contents struct {
 	rows map[Ref]store.Credential
 }
 
-// New returns a vault over s. ErrWrongKEK: s was sealed under another key.
-func New(ctx context.Context, s Store, kek KEK) (*Vault, error) {
+// Load returns a vault over s. ErrWrongKEK: s was sealed under another key.
+func Load(ctx context.Context, s Store, kek KEK) (*Vault, error) {
 	v := &Vault{store: s, kek: kek}
 	if err := v.Reload(ctx); err != nil {
 		return nil, err
