@@ -23,14 +23,23 @@ type Param struct {
 	Schema   json.RawMessage // JSON Schema of the value
 }
 
-// Action is one declared operation of a service. Immutable.
+// Action is one declared operation of a service. It is immutable, and Target
+// may be called from many goroutines.
 type Action struct {
 	Name   string
 	Method string
 	Pos    Position
 
-	path   string
-	params []Param
+	service *Service
+	path    string
+	parts   []part
+	params  []Param
+	checks  []check        // of params, by the same index
+	index   map[string]int // name -> index in params
+
+	// What Target would otherwise work out for each call.
+	prefix  string // scheme, host and the escaped base path
+	hasBody bool   // some parameter goes into the body
 }
 
 // Path returns the path template as declared, below the service's base path.
@@ -39,6 +48,18 @@ func (a *Action) Path() string { return a.path }
 // Params returns the declared parameters in the order of the file. The caller
 // must not change them.
 func (a *Action) Params() []Param { return a.params }
+
+// prepare works out once what every Target needs.
+func (a *Action) prepare() {
+	a.index = make(map[string]int, len(a.params))
+	for i, p := range a.params {
+		a.index[p.Name] = i
+		a.hasBody = a.hasBody || p.In == InBody
+	}
+	if base := a.service.BaseURL; base != nil {
+		a.prefix = base.Scheme + "://" + base.Host + base.EscapedPath()
+	}
+}
 
 // Target is an upstream request without its credential: what an action makes
 // of a caller's parameters.

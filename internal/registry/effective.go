@@ -1,5 +1,11 @@
 package registry
 
+import (
+	"fmt"
+
+	"agentgw/internal/literal"
+)
+
 // Defaults are the limits that hold where the registry says nothing.
 type Defaults struct {
 	KeyRPS            float64
@@ -8,7 +14,7 @@ type Defaults struct {
 	TenantBurst       int
 	TenantMaxInflight int
 	// Source says where a setting's value comes from, by the setting's full
-	// name, such as AGENTGATE_RATE_KEY_RPS.
+	// name, such as AGENTGATE_RATE_KEY_RPS. Nil: nobody knows.
 	Source func(setting string) string
 }
 
@@ -18,4 +24,145 @@ type Limits struct {
 	Burst       int     // 0 where RPS is
 	MaxInflight int     // 0: no cap
 	Source      string  // where the rate comes from: a place in the file, or a setting's source
+}
+
+// Effective answers which limits hold for whom. It is immutable.
+type Effective struct {
+	snapshot *Snapshot
+	defaults Defaults
+	key      Limits
+	tenant   Limits
+	charged  string // what makes a disabled key limit wrong: a tenant rate that is on, and where from
+}
+
+const (
+	settingKeyRPS      = "AGENTGATE_RATE_KEY_RPS"
+	settingKeyBurst    = "AGENTGATE_RATE_KEY_BURST"
+	settingTenantRPS   = "AGENTGATE_RATE_TENANT_RPS"
+	settingTenantBurst = "AGENTGATE_RATE_TENANT_BURST"
+)
+
+// Effective joins the file with the defaults. The error is Problems: limits
+// that must not be run with.
+//
+// A key without a limit is refused while any tenant rate is on. The key's
+// bucket is what a key pays from before it is known what it may do; without
+// it, a stranger with a valid key could knock at other people's doors as
+// often as he likes for nothing.
+func (s *Snapshot) Effective(d Defaults) (*Effective, error) {
+	if d.Source == nil {
+		d.Source = func(string) string { return "default" }
+	}
+	e := &Effective{snapshot: s, defaults: d}
+	e.key = limits(d.KeyRPS, d.KeyBurst, d.Source(settingKeyRPS))
+	e.tenant = limits(d.TenantRPS, d.TenantBurst, d.Source(settingTenantRPS))
+	e.tenant.MaxInflight = d.TenantMaxInflight
+
+	var problems Problems
+	setting := func(name, format string, args ...any) {
+		problems = append(problems, Problem{Path: name, What: fmt.Sprintf(format, args...) + " (" + d.Source(name) + ")"})
+	}
+	if err := literal.CheckRate(e.key.RPS, e.key.Burst); err != nil {
+		setting(settingKeyBurst, "%v", err)
+	}
+	if err := literal.CheckRate(e.tenant.RPS, e.tenant.Burst); err != nil {
+		setting(settingTenantBurst, "%v", err)
+	}
+	e.charged = e.tenantRate()
+	if e.key.RPS == 0 && e.charged != "" {
+		name := settingKeyRPS
+		if d.KeyRPS != 0 {
+			name = settingKeyBurst
+		}
+		setting(name, "0 disables the key limit while a tenant rate is on: %s", e.charged)
+	}
+	for i, k := range s.Keys {
+		if err := e.CheckKey(k.Rate); err != nil && k.Rate != nil {
+			problems = append(problems, Problem{
+				File: k.Rate.Pos.File, Line: k.Rate.Pos.Line, Column: k.Rate.Pos.Column,
+				Path: fmt.Sprintf("keys[%d].limits.rps", i), What: err.Error(),
+			})
+		}
+	}
+	if len(problems) > 0 {
+		problems.sort()
+		return nil, problems
+	}
+	return e, nil
+}
+
+// limits applies the rule that a burst of 0 disables a limit like a rate of 0.
+func limits(rps float64, burst int, source string) Limits {
+	if rps == 0 || burst == 0 {
+		return Limits{Source: source}
+	}
+	return Limits{RPS: rps, Burst: burst, Source: source}
+}
+
+// tenantRate names a tenant rate that is on, or returns "".
+func (e *Effective) tenantRate() string {
+	if e.tenant.RPS > 0 {
+		return fmt.Sprintf("%s is %s (%s)", settingTenantRPS, literal.Number(e.tenant.RPS), e.tenant.Source)
+	}
+	for _, name := range sortedNames(e.snapshot.Tenants) {
+		if r := e.snapshot.Tenants[name].Rate; r != nil && !r.Disabled() {
+			return fmt.Sprintf("tenants.%s.rps is %s (%s)", name, literal.Number(r.RPS), r.Pos)
+		}
+	}
+	return ""
+}
+
+// CheckKey says whether a key may have this limit; nil is the default's. It is
+// for keys that are not in the file.
+func (e *Effective) CheckKey(override *Rate) error {
+	if override == nil {
+		return nil
+	}
+	if err := literal.CheckRate(override.RPS, override.Burst); err != nil {
+		return err
+	}
+	if override.Disabled() && e.charged != "" {
+		return fmt.Errorf("0 disables the key's limit while a tenant rate is on: %s", e.charged)
+	}
+	return nil
+}
+
+// Key returns the limits of a key with that limit of its own, or nil.
+func (e *Effective) Key(override *Rate) Limits {
+	if override == nil {
+		return e.key
+	}
+	return limits(override.RPS, override.Burst, override.Pos.String())
+}
+
+// Tenant returns the limits of a named tenant. A name that is not in the
+// registry, such as "", has the defaults.
+func (e *Effective) Tenant(name string) Limits {
+	t := e.snapshot.Tenants[name]
+	if t == nil {
+		return e.tenant
+	}
+	l := e.tenant
+	if t.Rate != nil {
+		l = limits(t.Rate.RPS, t.Rate.Burst, t.Rate.Pos.String())
+		l.MaxInflight = e.tenant.MaxInflight
+	}
+	if t.MaxInflight != nil {
+		l.MaxInflight = *t.MaxInflight
+	}
+	return l
+}
+
+// Service returns the limits of a service: its rate for each key, its cap for
+// all of them. A service that is not there has none.
+func (e *Effective) Service(name string) Limits {
+	s := e.snapshot.Services[name]
+	if s == nil {
+		return Limits{}
+	}
+	l := Limits{MaxInflight: s.MaxInflight}
+	if s.Rate != nil {
+		l.RPS, l.Burst, l.Source = s.Rate.RPS, s.Rate.Burst, s.Rate.Pos.String()
+	}
+	return l
 }

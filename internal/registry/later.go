@@ -1,0 +1,124 @@
+package registry
+
+import (
+	"strings"
+	"time"
+
+	"agentgw/internal/literal"
+)
+
+// issuers reads the OpenID Connect issuers.
+func (r *reader) issuers(e entry, s *Snapshot) []Issuer {
+	var list []Issuer
+	seen := map[string]entry{}
+	for _, item := range r.items(e) {
+		o := r.object(item.value, item.path, "issuer", "audience", "tenant_claim", "user_claim",
+			"space_claim", "org_claim", "tenants")
+		i := Issuer{
+			Audience:    r.needText(o, "audience"),
+			TenantClaim: r.optionalText(o, "tenant_claim"),
+			UserClaim:   "sub",
+			SpaceClaim:  r.optionalText(o, "space_claim"),
+			OrgClaim:    r.optionalText(o, "org_claim"),
+			Pos:         r.pos(item.value),
+		}
+		if m, ok := o.need("issuer"); ok {
+			if i.Issuer = r.text(m); i.Issuer != "" {
+				once(r, seen, i.Issuer, m)
+				if _, err := parseURL(i.Issuer); err != nil {
+					r.fail(m.value, m.path, "%v", err)
+				}
+			}
+		}
+		if m, ok := o.get("user_claim"); ok {
+			i.UserClaim = r.text(m)
+		}
+		if m, ok := o.get("tenants"); ok {
+			i.Tenants = map[string]string{}
+			for _, t := range r.entries(m.value, m.path) {
+				name := r.id(t)
+				if name != "" && s.Tenants[name] == nil {
+					r.fail(t.value, t.path, "there is no tenant %s%s", name, didYouMean(name, s.Tenants))
+				}
+				i.Tenants[t.name] = name
+			}
+		}
+		list = append(list, i)
+	}
+	return list
+}
+
+// tunnels reads which hosts CONNECT may reach.
+func (r *reader) tunnels(e entry) *Tunnels {
+	o := r.object(e.value, e.path, "allow", "bytes_per_window", "window", "on_exhausted", "allow_private")
+	t := &Tunnels{
+		Window:       time.Hour,
+		OnExhausted:  r.choice(o, "on_exhausted", "finish", "cut"),
+		AllowPrivate: r.optionalBoolean(o, "allow_private"),
+		Pos:          r.pos(e.key),
+	}
+	if m, ok := o.get("allow"); ok {
+		for _, w := range r.words(m) {
+			host, port, _ := literal.SplitHostPort(w.text)
+			if err := literal.Host(strings.TrimPrefix(host, "*.")); err != nil {
+				r.fail(w.value, w.path, "%v", err)
+			} else if _, err := literal.Port(port); err != nil {
+				r.fail(w.value, w.path, "%v; write HOST:PORT", err)
+			}
+			t.Allow = append(t.Allow, w.text)
+		}
+	}
+	if m, ok := o.get("bytes_per_window"); ok {
+		t.BytesPerWindow = r.size(m)
+	}
+	if m, ok := o.get("window"); ok {
+		if t.Window = r.duration(m); t.Window == 0 {
+			r.fail(m.value, m.path, "a window must be longer than 0")
+		}
+	}
+	return t
+}
+
+// rules reads the extra limits.
+func (r *reader) rules(e entry) []Rule {
+	var list []Rule
+	seen := map[string]entry{}
+	for _, item := range r.items(e) {
+		o := r.object(item.value, item.path, "name", "key", "window", "max", "when", "cost", "mode", "on_store_failure")
+		rule := Rule{
+			Key:            r.needText(o, "key"),
+			Max:            r.needText(o, "max"),
+			When:           r.optionalText(o, "when"),
+			Cost:           r.optionalBoolean(o, "cost"),
+			Mode:           r.choice(o, "mode", "enforce", "observe"),
+			OnStoreFailure: r.choice(o, "on_store_failure", "open", "local", "closed"),
+			Pos:            r.pos(item.value),
+		}
+		if m, ok := o.need("name"); ok {
+			if rule.Name = r.id(m); rule.Name != "" {
+				once(r, seen, rule.Name, m)
+			}
+		}
+		if m, ok := o.need("window"); ok {
+			if rule.Window = r.duration(m); rule.Window == 0 {
+				r.fail(m.value, m.path, "a window must be longer than 0")
+			}
+		}
+		if m, ok := o.get("max"); ok && m.value.Style&quoted == 0 && (m.value.ShortTag() == "!!int" || m.value.ShortTag() == "!!float") {
+			r.decimal(m) // a bare number is held to the same form as everywhere
+		}
+		list = append(list, rule)
+	}
+	return list
+}
+
+func (r *reader) identityLimits(e entry) IdentityLimits {
+	o := r.object(e.value, e.path, "user", "space", "org")
+	l := IdentityLimits{Pos: r.pos(e.key)}
+	for name, field := range map[string]*float64{"user": &l.User, "space": &l.Space, "org": &l.Org} {
+		if m, ok := o.get(name); ok {
+			*field = r.decimal(m)
+		}
+	}
+	return l
+}

@@ -1,0 +1,143 @@
+// Package registry reads registry.yaml into an immutable Snapshot, and builds
+// upstream requests from the actions that it declares.
+//
+// It promises that nothing in the file is dropped, guessed or read in a second
+// way. A key that is unknown, given twice or told apart from another by case
+// only, a second document, an alias or a merge key, a number, boolean or
+// duration in an unusual form, and a name that leads nowhere are all errors,
+// each with file, line, column and path, and all reported at once. Names stay
+// the text that was written: a tenant called no or 0123 is just that.
+//
+// The file is YAML (and so also JSON) of at most MaxSize bytes. This is the
+// only package that knows YAML.
+package registry
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+)
+
+// MaxSize is the largest file that is read.
+const MaxSize = 1 << 20
+
+// Load reads and checks the file at path. The error is Problems, or an
+// *fs.PathError where the file could not be read.
+func Load(path string) (*Snapshot, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, MaxSize+1))
+	if err != nil {
+		return nil, err
+	}
+	return Parse(path, data)
+}
+
+// Parse checks data as the contents of a file of that name. The error is
+// Problems. It does not keep data.
+func Parse(file string, data []byte) (*Snapshot, error) {
+	r := &reader{file: file}
+	root := r.document(data)
+	if root == nil {
+		return nil, r.problems
+	}
+	r.forbid(root, "")
+	s := r.snapshot(root)
+	if len(r.problems) > 0 {
+		r.problems.sort()
+		return nil, r.problems
+	}
+	sum := sha256.Sum256(data)
+	s.File, s.Hash = file, hex.EncodeToString(sum[:])
+	return s, nil
+}
+
+// document parses data as exactly one YAML document, and returns its root, or
+// nil after recording why there is none.
+func (r *reader) document(data []byte) *yaml.Node {
+	whole := &yaml.Node{Line: 1, Column: 1}
+	if len(data) > MaxSize {
+		r.fail(whole, "", "the file is larger than %d bytes", MaxSize)
+		return nil
+	}
+	decoder := yaml.NewDecoder(bytes.NewReader(data))
+	var doc yaml.Node
+	if err := decoder.Decode(&doc); errors.Is(err, io.EOF) {
+		r.fail(whole, "", "the file is empty")
+		return nil
+	} else if err != nil {
+		r.syntax(err)
+		return nil
+	}
+	// The decoder stops after one document and says nothing of what follows,
+	// be it a second one or garbage.
+	var second yaml.Node
+	if err := decoder.Decode(&second); err == nil {
+		r.fail(&second, "", "a second document begins here; a registry is one document")
+		return nil
+	} else if !errors.Is(err, io.EOF) {
+		r.syntax(err)
+		return nil
+	}
+	if len(doc.Content) != 1 {
+		r.fail(whole, "", "the file is empty")
+		return nil
+	}
+	return doc.Content[0]
+}
+
+var syntaxError = regexp.MustCompile(`(?s)^yaml: (?:line (\d+): )?(.*)$`)
+
+// syntax records what the YAML parser found. It knows the line, if that.
+func (r *reader) syntax(err error) {
+	at, what := &yaml.Node{Line: 1, Column: 1}, err.Error()
+	if m := syntaxError.FindStringSubmatch(what); m != nil {
+		what = m[2]
+		if line, err := strconv.Atoi(m[1]); err == nil {
+			at.Line = line
+		}
+	}
+	r.fail(at, "", "not sound YAML: %s", strings.Join(strings.Fields(what), " "))
+}
+
+// forbid refuses, anywhere in the tree, what lets one place of a file mean
+// another (anchors, aliases, merge keys) and what changes the type of a value
+// against its looks (tags).
+func (r *reader) forbid(n *yaml.Node, path string) {
+	switch {
+	case n.Kind == yaml.AliasNode:
+		r.fail(n, path, "aliases (*%s) are not taken: write the value out", n.Value)
+	case n.Anchor != "":
+		r.fail(n, path, "anchors (&%s) are not taken", n.Anchor)
+	case n.Style&yaml.TaggedStyle != 0:
+		r.fail(n, path, "tags (%s) are not taken: quote a text, leave a number bare", n.Tag)
+	}
+	for i, child := range n.Content {
+		at := path
+		switch {
+		case n.Kind == yaml.SequenceNode:
+			at = fmt.Sprintf("%s[%d]", path, i)
+		case n.Kind == yaml.MappingNode && i%2 == 1:
+			at = join(path, n.Content[i-1].Value)
+		case n.Kind == yaml.MappingNode && isMerge(child):
+			r.fail(child, path, "merge keys (<<) are not taken: write the members out")
+		}
+		r.forbid(child, at)
+	}
+}
+
+func isMerge(key *yaml.Node) bool {
+	return key.Kind == yaml.ScalarNode && key.Value == "<<" && key.Style&quoted == 0
+}

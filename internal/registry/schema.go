@@ -1,0 +1,202 @@
+package registry
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"agentgw/internal/literal"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"gopkg.in/yaml.v3"
+)
+
+// Keywords of JSON Schema 2020-12 by what they hold. One that is unknown is
+// refused, although JSON Schema ignores it: a maxLenght that limits nothing is
+// the mistake that this file is strict about.
+var (
+	schemaKeywords     = []string{"additionalProperties", "contains", "else", "if", "items", "not", "propertyNames", "then", "unevaluatedItems", "unevaluatedProperties", "contentSchema"}
+	schemaListKeywords = []string{"allOf", "anyOf", "oneOf", "prefixItems"}
+	schemaMapKeywords  = []string{"$defs", "definitions", "dependentSchemas", "patternProperties", "properties"}
+	valueKeywords      = []string{"$anchor", "$comment", "$id", "$ref", "$schema", "const", "contentEncoding", "contentMediaType", "default",
+		"dependentRequired", "deprecated", "description", "enum", "examples", "exclusiveMaximum", "exclusiveMinimum", "format", "maxContains",
+		"maxItems", "maxLength", "maxProperties", "maximum", "minContains", "minItems", "minLength", "minProperties", "minimum", "multipleOf",
+		"pattern", "readOnly", "required", "title", "type", "uniqueItems", "writeOnly"}
+	allKeywords = slices.Concat(valueKeywords, schemaKeywords, schemaListKeywords, schemaMapKeywords)
+)
+
+// schema reads a JSON Schema as the compiler wants it and as JSON text in the
+// order of the file.
+func (r *reader) schema(n *yaml.Node, path string) (any, []byte) {
+	r.keywords(n, path)
+	return r.json(n, path)
+}
+
+// keywords refuses unknown keywords wherever a schema stands in a schema.
+func (r *reader) keywords(n *yaml.Node, path string) {
+	if n.Kind != yaml.MappingNode {
+		return // true, false, or what the compiler will refuse
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := n.Content[i], n.Content[i+1]
+		at := join(path, key.Value)
+		switch {
+		case slices.Contains(schemaKeywords, key.Value):
+			r.keywords(value, at)
+		case slices.Contains(schemaListKeywords, key.Value) && value.Kind == yaml.SequenceNode:
+			for j, item := range value.Content {
+				r.keywords(item, fmt.Sprintf("%s[%d]", at, j))
+			}
+		case slices.Contains(schemaMapKeywords, key.Value) && value.Kind == yaml.MappingNode:
+			for j := 0; j+1 < len(value.Content); j += 2 {
+				r.keywords(value.Content[j+1], join(at, value.Content[j].Value))
+			}
+		case !slices.Contains(allKeywords, key.Value):
+			hint := ""
+			if near := literal.Nearest(key.Value, allKeywords); near != "" {
+				hint = fmt.Sprintf("; did you mean %s?", near)
+			}
+			r.fail(key, at, "unknown keyword of JSON Schema%s", hint)
+		}
+	}
+}
+
+var jsonNumber = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]{1,3})?$`)
+
+// json turns a tree into what it is in JSON, twice: as a value and as text.
+// Bare words are text unless they are true, false, null or a number as JSON
+// writes it; what YAML alone takes for something else is refused, not guessed.
+func (r *reader) json(n *yaml.Node, path string) (any, []byte) {
+	switch n.Kind {
+	case yaml.MappingNode:
+		value, text := map[string]any{}, []byte{'{'}
+		for _, e := range r.entries(n, path) {
+			v, t := r.json(e.value, e.path)
+			value[e.name] = v
+			if len(text) > 1 {
+				text = append(text, ',')
+			}
+			text = append(append(appendString(text, e.name), ':'), t...)
+		}
+		return value, append(text, '}')
+	case yaml.SequenceNode:
+		value, text := []any{}, []byte{'['}
+		for i, item := range n.Content {
+			v, t := r.json(item, fmt.Sprintf("%s[%d]", path, i))
+			if value = append(value, v); i > 0 {
+				text = append(text, ',')
+			}
+			text = append(text, t...)
+		}
+		return value, append(text, ']')
+	case yaml.ScalarNode:
+		return r.jsonScalar(n, path)
+	}
+	return nil, []byte("null") // an alias, which forbid has refused
+}
+
+func (r *reader) jsonScalar(n *yaml.Node, path string) (any, []byte) {
+	if n.Style&quoted == 0 {
+		switch tag := n.ShortTag(); {
+		case n.Value == "true" || n.Value == "false":
+			return n.Value == "true", []byte(n.Value)
+		case n.Value == "null":
+			return nil, []byte("null")
+		case (tag == "!!int" || tag == "!!float") && jsonNumber.MatchString(n.Value):
+			return json.Number(n.Value), []byte(n.Value)
+		case tag == "!!int" || tag == "!!float" || tag == "!!bool" || tag == "!!null":
+			r.fail(n, path, "%s means one thing in YAML and none in JSON: put it in quotes if it is text", literal.Quote(n.Value))
+			return nil, []byte("null")
+		}
+	}
+	return n.Value, appendString(nil, n.Value)
+}
+
+func appendString(dst []byte, s string) []byte {
+	quoted, _ := json.Marshal(s) // a string always marshals
+	return append(dst, quoted...)
+}
+
+// noLoader refuses to fetch what a $ref names: a registry is one file, and a
+// schema that lies elsewhere could change without anybody's reload.
+type noLoader struct{}
+
+var errRemote = errors.New("a $ref to another document is not taken")
+
+func (noLoader) Load(string) (any, error) { return nil, errRemote }
+
+// compile makes a check of a schema.
+func compile(schema any) (check, error) {
+	const name = "param:schema"
+	c := jsonschema.NewCompiler()
+	c.DefaultDraft(jsonschema.Draft2020)
+	c.AssertFormat()
+	c.UseLoader(noLoader{})
+	if err := c.AddResource(name, schema); err != nil {
+		return check{}, reword(err, name)
+	}
+	compiled, err := c.Compile(name)
+	if errors.Is(err, errRemote) {
+		return check{}, errRemote
+	}
+	if err != nil {
+		return check{}, reword(err, name)
+	}
+	return check{schema: compiled, types: typesOf(schema), simple: simpleType(schema)}, nil
+}
+
+// reword puts a compiler's error on one line, without the address that it
+// has for a schema that has none.
+func reword(err error, name string) error {
+	var invalid *jsonschema.SchemaValidationError
+	if errors.As(err, &invalid) {
+		var v *jsonschema.ValidationError
+		if errors.As(invalid.Err, &v) {
+			return errors.New(reasonOf(v))
+		}
+	}
+	s := strings.Join(strings.Fields(err.Error()), " ")
+	for _, form := range []string{strconv.Quote(name + "#"), name + "#", name} {
+		if i := strings.Index(s, form); i >= 0 {
+			s = s[:i] + "the schema" + s[i+len(form):]
+		}
+	}
+	return errors.New(s)
+}
+
+// typesOf returns the types that a schema allows by name, or nil for any.
+func typesOf(schema any) []string {
+	m, _ := schema.(map[string]any)
+	switch t := m["type"].(type) {
+	case string:
+		return []string{t}
+	case []any:
+		var list []string
+		for _, v := range t {
+			if s, ok := v.(string); ok {
+				list = append(list, s)
+			}
+		}
+		return list
+	}
+	return nil
+}
+
+// simpleType returns the type of a schema that asks for nothing else, so that
+// the value's first byte decides, or "".
+func simpleType(schema any) string {
+	m, _ := schema.(map[string]any)
+	for key := range m {
+		switch key {
+		case "type", "description", "title", "$comment", "default", "deprecated", "examples":
+		default:
+			return ""
+		}
+	}
+	t, _ := m["type"].(string)
+	return t
+}

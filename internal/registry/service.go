@@ -1,0 +1,191 @@
+package registry
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"agentgw/internal/literal"
+
+	"golang.org/x/net/http/httpguts"
+	"gopkg.in/yaml.v3"
+)
+
+// DefaultTimeout is how long an upstream has to the first byte of its answer
+// where its service does not say.
+const DefaultTimeout = 30 * time.Second
+
+func (r *reader) service(e entry) *Service {
+	o := r.object(e.value, e.path, "base_url", "access", "dialect", "rate_limit", "max_inflight", "timeout",
+		"delegation", "credential", "allow_private", "passthrough", "actions", "websocket", "on_store_failure")
+	s := &Service{
+		Name:               e.name,
+		Access:             r.choice(o, "access", AccessKey, AccessOpen),
+		Timeout:            DefaultTimeout,
+		DelegationRequired: r.choice(o, "delegation", "optional", "required") == "required",
+		Credential:         Credential{Type: CredentialNone},
+		AllowPrivate:       r.optionalBoolean(o, "allow_private"),
+		Passthrough:        r.optionalBoolean(o, "passthrough"),
+		Actions:            map[string]*Action{},
+		Pos:                r.pos(e.key),
+	}
+	if m, ok := o.need("base_url"); ok {
+		if text := r.text(m); text != "" {
+			u, err := parseURL(text)
+			if err != nil {
+				r.fail(m.value, m.path, "%v", err)
+			}
+			s.BaseURL = u
+		}
+	}
+	if s.Access == AccessOpen {
+		s.Dialect = r.choice(o, "dialect", DialectOpenAI, DialectAnthropic, DialectNative)
+	} else {
+		s.Dialect = r.choice(o, "dialect", DialectNative, DialectOpenAI, DialectAnthropic)
+	}
+	if m, ok := o.get("rate_limit"); ok {
+		s.Rate = r.rate(r.object(m.value, m.path, "rps", "burst"), true)
+	}
+	if m, ok := o.get("max_inflight"); ok {
+		s.MaxInflight = r.whole(m)
+	}
+	if m, ok := o.get("timeout"); ok {
+		s.Timeout = r.duration(m)
+	}
+	if m, ok := o.get("credential"); ok {
+		s.Credential = r.credential(m)
+		if s.Access == AccessOpen && s.Credential.Type != CredentialNone {
+			r.fail(m.value, m.path, "an open service passes the caller's own credential on and has none of the gateway's")
+		}
+	}
+	if m, ok := o.get("delegation"); ok && s.DelegationRequired && s.Access == AccessOpen {
+		r.fail(m.value, m.path, "an open service has no key whose scope a delegation could narrow")
+	}
+	if m, ok := o.get("on_store_failure"); ok {
+		s.OnStoreFailure = r.choice(o, m.name, "open", "local", "closed")
+	}
+	if m, ok := o.get("websocket"); ok {
+		w := r.object(m.value, m.path, "charge")
+		if c, ok := w.get("charge"); ok {
+			s.ChargeMessages = r.texts(c)
+		}
+	}
+	if m, ok := o.get("actions"); ok {
+		for _, a := range r.entries(m.value, m.path) {
+			if r.idName(a) {
+				s.Actions[a.name] = r.action(a, s)
+			}
+		}
+	}
+	return s
+}
+
+func (r *reader) credential(e entry) Credential {
+	o := r.object(e.value, e.path, "type", "scope", "name", "authorize_url", "token_url", "client_id", "scopes")
+	c := Credential{Type: CredentialNone, Pos: r.pos(e.key)}
+	kind, ok := o.need("type")
+	if !ok {
+		return c
+	}
+	c.Type = r.choice(o, "type", CredentialNone, CredentialBearer, CredentialBasic, CredentialHeader, CredentialQuery, CredentialOAuth2)
+	c.PerUser = r.choice(o, "scope", "shared", "user") == "user"
+	if scope, ok := o.get("scope"); ok && c.Type == CredentialNone {
+		r.fail(scope.key, scope.path, "a service without a credential has no scope for it")
+	}
+	if c.Type == CredentialHeader || c.Type == CredentialQuery {
+		if m, ok := o.need("name"); ok {
+			c.Name = r.text(m)
+			if c.Type == CredentialHeader && c.Name != "" && (!httpguts.ValidHeaderFieldName(c.Name) || isReservedHeader(c.Name) && !isCredentialHeader(c.Name)) {
+				r.fail(m.value, m.path, "%s is not a header that a credential can be in", literal.Quote(c.Name))
+			}
+		}
+	} else if m, ok := o.get("name"); ok {
+		r.fail(m.key, m.path, "a %s credential has no name", c.Type)
+	}
+	if c.Type == CredentialOAuth2 {
+		c.OAuth2 = r.oauth2(o)
+		return c
+	}
+	for _, name := range []string{"authorize_url", "token_url", "client_id", "scopes"} {
+		if m, ok := o.get(name); ok {
+			r.fail(m.key, m.path, "is for oauth2 credentials; this one is %s", kind.value.Value)
+		}
+	}
+	return c
+}
+
+func (r *reader) oauth2(o *object) *OAuth2 {
+	c := &OAuth2{ClientID: r.optionalText(o, "client_id")}
+	for name, field := range map[string]*string{"authorize_url": &c.AuthorizeURL, "token_url": &c.TokenURL} {
+		if m, ok := o.get(name); ok {
+			if *field = r.text(m); *field == "" {
+				continue
+			}
+			if _, err := parseURL(*field); err != nil {
+				r.fail(m.value, m.path, "%v", err)
+			}
+		}
+	}
+	if m, ok := o.get("scopes"); ok {
+		c.Scopes = r.texts(m)
+	}
+	return c
+}
+
+var methods = []string{
+	http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut,
+	http.MethodPatch, http.MethodDelete, http.MethodOptions,
+}
+
+func (r *reader) action(e entry, s *Service) *Action {
+	o := r.object(e.value, e.path, "method", "path", "params")
+	a := &Action{Name: e.name, Pos: r.pos(e.key), service: s}
+	if m, ok := o.need("method"); ok {
+		if a.Method = r.text(m); a.Method != "" && !slices.Contains(methods, a.Method) {
+			r.fail(m.value, m.path, "%s is none of %s", literal.Quote(a.Method), strings.Join(methods, ", "))
+		}
+	}
+	pathEntry, ok := o.need("path")
+	if ok {
+		if a.path = r.text(pathEntry); a.path != "" {
+			parts, err := parseTemplate(a.path)
+			if err != nil {
+				r.fail(pathEntry.value, pathEntry.path, "%v", err)
+			}
+			a.parts = parts
+		}
+	}
+	if m, ok := o.get("params"); ok {
+		r.params(m, a)
+	}
+	for i, p := range a.parts {
+		if p.variable == "" {
+			continue
+		}
+		at := slices.IndexFunc(a.params, func(q Param) bool { return q.Name == p.variable })
+		if at < 0 {
+			if !r.hasEntry(o, "params", p.variable) {
+				r.fail(pathEntry.value, pathEntry.path, "the variable {%s} is not declared in params", p.variable)
+			}
+			continue
+		}
+		a.parts[i].param = at
+	}
+	a.prepare()
+	return a
+}
+
+// hasEntry reports whether a mapping has a member of that name, however wrong.
+func (r *reader) hasEntry(o *object, mapping, name string) bool {
+	m, ok := o.get(mapping)
+	if !ok || m.value.Kind != yaml.MappingNode {
+		return false
+	}
+	for i := 0; i+1 < len(m.value.Content); i += 2 {
+		if m.value.Content[i].Value == name {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,203 @@
+package registry
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"agentgw/internal/literal"
+
+	"gopkg.in/yaml.v3"
+)
+
+// reader walks the tree of one file and gathers what is wrong with it. Its
+// methods return a usable value, usually zero, after recording a problem, so
+// that the walk goes on and finds the next one.
+type reader struct {
+	file     string
+	problems Problems
+}
+
+func (r *reader) fail(n *yaml.Node, path, format string, args ...any) {
+	r.problems = append(r.problems, Problem{
+		File: r.file, Line: max(n.Line, 1), Column: max(n.Column, 1),
+		Path: path, What: fmt.Sprintf(format, args...),
+	})
+}
+
+func (r *reader) pos(n *yaml.Node) Position {
+	return Position{File: r.file, Line: n.Line, Column: n.Column}
+}
+
+const quoted = yaml.SingleQuotedStyle | yaml.DoubleQuotedStyle | yaml.LiteralStyle | yaml.FoldedStyle
+
+var simpleName = regexp.MustCompile(`^[A-Za-z0-9_$-][A-Za-z0-9_.$-]*$`)
+
+// join adds a key to a path, in quotes where it would be misread.
+func join(path, key string) string {
+	if !simpleName.MatchString(key) {
+		key = literal.Quote(key)
+	}
+	if path == "" {
+		return key
+	}
+	return path + "." + key
+}
+
+// entry is one member of a mapping.
+type entry struct {
+	name  string
+	key   *yaml.Node
+	value *yaml.Node
+	path  string
+}
+
+// entries returns the members of a mapping in the order of the file. A name
+// that is given twice, or that differs from another by case only, is refused
+// with both places and left out, so that the first one is still checked.
+func (r *reader) entries(n *yaml.Node, path string) []entry {
+	if n.Kind != yaml.MappingNode {
+		r.fail(n, path, "must be a mapping of names to values, not %s", kindOf(n))
+		return nil
+	}
+	var list []entry
+	seen := map[string]*yaml.Node{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := n.Content[i], n.Content[i+1]
+		if isMerge(key) || key.Kind == yaml.AliasNode {
+			continue // refused by forbid
+		}
+		if key.Kind != yaml.ScalarNode {
+			r.fail(key, path, "a name must be text, not %s", kindOf(key))
+			continue
+		}
+		at := join(path, key.Value)
+		if isNull(key) {
+			r.fail(key, at, "null is not a name: put it in quotes if it is one")
+			continue
+		}
+		fold := strings.ToLower(key.Value)
+		if first := seen[fold]; first != nil {
+			if first.Value == key.Value {
+				r.fail(key, at, "is given twice; the first is at %d:%d", first.Line, first.Column)
+			} else {
+				r.fail(key, at, "differs only by case from %q at %d:%d", first.Value, first.Line, first.Column)
+			}
+			continue
+		}
+		seen[fold] = key
+		list = append(list, entry{name: key.Value, key: key, value: value, path: at})
+	}
+	return list
+}
+
+// object is a mapping whose possible members are known.
+type object struct {
+	r       *reader
+	node    *yaml.Node
+	path    string
+	members map[string]entry
+}
+
+// object reads a mapping with members of the given names only. The result can
+// always be asked; after a problem it has fewer members.
+func (r *reader) object(n *yaml.Node, path string, known ...string) *object {
+	o := &object{r: r, node: n, path: path, members: map[string]entry{}}
+	for _, e := range r.entries(n, path) {
+		o.members[e.name] = e
+	}
+	for _, e := range r.entriesUnknown(o, known) {
+		delete(o.members, e.name)
+	}
+	return o
+}
+
+// entriesUnknown reports the members that are not known.
+func (r *reader) entriesUnknown(o *object, known []string) []entry {
+	var unknown []entry
+	isKnown := map[string]bool{}
+	for _, k := range known {
+		isKnown[k] = true
+	}
+	for name, e := range o.members {
+		if isKnown[name] {
+			continue
+		}
+		unknown = append(unknown, e)
+		hint := ""
+		if near := literal.Nearest(name, known); near != "" {
+			hint = fmt.Sprintf("; did you mean %s?", near)
+		} else if home := homeOf(o.path, e); home != "" {
+			hint = fmt.Sprintf("; it belongs under %s", home)
+		}
+		r.fail(e.key, e.path, "unknown key%s", hint)
+	}
+	return unknown
+}
+
+// homeOf knows where a member belongs that stands one level too high.
+func homeOf(path string, e entry) string {
+	if path == "" {
+		if e.value.Kind == yaml.MappingNode {
+			for i := 0; i+1 < len(e.value.Content); i += 2 {
+				if e.value.Content[i].Value == "base_url" {
+					return "services"
+				}
+			}
+		}
+		return ""
+	}
+	if strings.HasPrefix(path, "services.") && (e.name == "rps" || e.name == "burst") {
+		return "rate_limit"
+	}
+	if strings.HasPrefix(path, "keys[") && (e.name == "rps" || e.name == "burst") {
+		return "limits"
+	}
+	return ""
+}
+
+func (o *object) get(name string) (entry, bool) {
+	e, ok := o.members[name]
+	return e, ok
+}
+
+// need is get for a member that must be there.
+func (o *object) need(name string) (entry, bool) {
+	e, ok := o.members[name]
+	if !ok && o.node.Kind == yaml.MappingNode {
+		o.r.fail(o.node, o.path, "%s is missing", name)
+	}
+	return e, ok
+}
+
+func isNull(n *yaml.Node) bool {
+	return n.Kind == yaml.ScalarNode && n.Style&quoted == 0 && n.ShortTag() == "!!null"
+}
+
+func kindOf(n *yaml.Node) string {
+	switch {
+	case n.Kind == yaml.MappingNode:
+		return "a mapping"
+	case n.Kind == yaml.SequenceNode:
+		return "a list"
+	case n.Kind == yaml.AliasNode:
+		return "an alias"
+	case isNull(n):
+		return "nothing"
+	}
+	return "a single value"
+}
+
+// items returns the members of a list.
+func (r *reader) items(e entry) []entry {
+	if e.value.Kind != yaml.SequenceNode {
+		r.fail(e.value, e.path, "must be a list, not %s", kindOf(e.value))
+		return nil
+	}
+	list := make([]entry, len(e.value.Content))
+	for i, n := range e.value.Content {
+		list[i] = entry{name: strconv.Itoa(i), key: n, value: n, path: fmt.Sprintf("%s[%d]", e.path, i)}
+	}
+	return list
+}
