@@ -1,0 +1,141 @@
+package ratelimit
+
+import "math/bits"
+
+// bucket is one limit's state. The zero bucket is full. It is not safe for
+// concurrent use; whoever holds the entry's lock may use it.
+type bucket struct {
+	limit Limit
+	// tat is when the bucket is full again; at or before now, it is.
+	tat int64
+	// seen is the latest time that any call brought. Spending goes by the time
+	// of the call itself (a stale one is only stricter), but refunds and
+	// changes of limit, which lower tat, go by the latest: otherwise two clocks
+	// a second apart would mint a second's worth of tokens at every turn.
+	seen int64
+	// refunded is the sum of all that was ever given back, in nanoseconds.
+	refunded int64
+	// changes counts changes of limit: the nanoseconds of a charge made before
+	// a change are not those of today.
+	changes uint32
+}
+
+// spent is what a refund has to know of a charge.
+type spent struct {
+	tat      int64 // of the bucket, after the charge
+	refunded int64 // of the bucket, at the charge
+	cost     int64 // tokens
+	changes  uint32
+}
+
+// decision is the answer of one bucket to one question.
+type decision struct {
+	tat  int64 // of the bucket, if the tokens are taken
+	wait int64 // 0: they may be taken now
+	// never: no wait helps, since the cost is more than the bucket ever holds.
+	never bool
+}
+
+// decide answers whether cost tokens may be taken from a bucket at now, and
+// after what wait if not now. It is the whole of the algorithm, and changes
+// nothing. A cost of 0 is always admitted and leaves tat's meaning as it is.
+// cost must not be negative: callers in this package pass constants, so a
+// negative one, which would mint, is a bug and panics.
+func decide(l Limit, tat, now, cost int64) decision {
+	if cost < 0 {
+		panic("ratelimit: negative cost")
+	}
+	if cost > l.Burst {
+		return decision{tat: tat, never: true}
+	}
+	if cost == 0 {
+		return decision{tat: tat}
+	}
+	next := max(tat, now) + l.Interval*cost
+	if wait := next - now - l.window(); wait > 0 {
+		return decision{tat: next, wait: wait}
+	}
+	return decision{tat: next}
+}
+
+// spend takes what decide allowed.
+func (b *bucket) spend(d decision, now, cost int64) spent {
+	b.tat = d.tat
+	b.seen = max(b.seen, now)
+	return spent{tat: d.tat, refunded: b.refunded, cost: cost, changes: b.changes}
+}
+
+// wait is how long until one token can be taken; 0 when one can be now.
+func (b *bucket) wait(now int64) int64 {
+	return decide(b.limit, b.tat, now, 1).wait
+}
+
+// worth is how many nanoseconds of s a refund at now gives back.
+//
+// A charge moved tat ahead by its cost. Moving it back by as much is wrong twice
+// over: time has refilled part of it since (or all), which must not be credited
+// a second time; and others' refunds since have used up part of what this charge
+// still holds above now. So only what of the charge still lies ahead of now,
+// after the refunds that came in between, may be taken back. It can err to the
+// strict side only, by less than one token for a charge of one.
+func (b *bucket) worth(s spent, now int64) int64 {
+	if s.changes != b.changes {
+		return 0
+	}
+	now = max(now, b.seen)
+	ahead := s.tat - (b.refunded - s.refunded) - now
+	return min(b.limit.Interval*s.cost, max(0, ahead))
+}
+
+// refund gives back what s is worth at now. That it happens once per charge is
+// the caller's part: see entry.refundLocked.
+func (b *bucket) refund(s spent, now int64) {
+	amount := b.worth(s, now)
+	b.tat -= amount
+	b.refunded += amount
+	b.seen = max(b.seen, now)
+}
+
+// adopt makes the bucket follow limit l from now on. The balance carries over in
+// tokens, cut to the new burst, and nothing is minted: a drained bucket stays
+// drained, and has its next token one new interval later. (Keeping tat as it is
+// would ignore a raised rate until the old debt is paid; clamping it to the new
+// window would turn a raised burst into a refill.) Only a bucket that nobody
+// touched for its whole window, and which is therefore full by any account, is
+// full under the new limit too, as if it were made anew. l must limit something:
+// a limit that is switched off leaves its bucket alone until it is on again.
+func (b *bucket) adopt(l Limit, now int64) {
+	if b.limit == l {
+		return
+	}
+	old := b.limit
+	b.limit = l
+	if old.Unlimited() {
+		return // a fresh bucket
+	}
+	b.changes++
+	now = max(now, b.seen)
+	if b.tat <= now && now-b.seen >= old.window() {
+		return
+	}
+	b.tat = now + l.window() - min(l.window(), scale(old.left(b.tat, now), l.Interval, old.Interval))
+}
+
+// left is what the bucket holds at now, in nanoseconds: between 0 and window.
+func (l Limit) left(tat, now int64) int64 {
+	return min(l.window(), max(0, l.window()-max(0, tat-now)))
+}
+
+// fullAt reports whether the bucket is full at now, and so the same as a fresh one.
+func (b *bucket) fullAt(now int64) bool { return b.tat <= now }
+
+// scale is floor(a*b/c) for non-negative a, b and positive c, cut to int64. The
+// product needs 128 bits: a window times an interval passes 64.
+func scale(a, b, c int64) int64 {
+	hi, lo := bits.Mul64(uint64(a), uint64(b))
+	if hi >= uint64(c) {
+		return 1<<63 - 1
+	}
+	q, _ := bits.Div64(hi, lo, uint64(c))
+	return int64(min(q, 1<<63-1))
+}

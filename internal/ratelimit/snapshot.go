@@ -1,0 +1,133 @@
+package ratelimit
+
+import (
+	"maps"
+	"slices"
+)
+
+// Entry is one live entry as operators see it.
+type Entry struct {
+	Table     Table
+	Kind      Kind
+	Partition string
+	Limit     Limit // the one last applied
+	Remaining int64
+	InFlight  int64
+	Cap       int64 // the one last applied; 0 is none
+	Blocked   bool
+	Overflow  bool // shared by partition keys that found the table full
+}
+
+// TableStats is the state of one table.
+type TableStats struct {
+	Table   Table
+	Size    int64 // the most it keeps besides the pinned
+	Entries int64
+	Pinned  int64 // those with calls in flight
+	Evicted int64 // forgotten to make room, since the start
+	Swept   int64 // forgotten after idling, since the start
+	// Overflowed counts look-ups that ended at an overflow entry.
+	Overflowed int64
+	// UnexpiredEvictions counts entries that were forgotten while they still
+	// owed: it stays 0, or the limiter is broken.
+	UnexpiredEvictions int64
+}
+
+// PoolStats is the state of slots that tenants share.
+type PoolStats struct {
+	Name     string
+	InFlight int64
+	Cap      int64
+}
+
+// Stats is the state of the whole limiter.
+type Stats struct {
+	Tables         [tables]TableStats
+	Services       []PoolStats // by name
+	Process        PoolStats
+	LeakedTickets  int64
+	DoubleReleases int64
+}
+
+// Stats reads the state for metrics. Its cost does not grow with the tables.
+func (l *Local) Stats() Stats {
+	st := Stats{
+		Process:        l.process.stats("process"),
+		LeakedTickets:  l.leaked.Load(),
+		DoubleReleases: l.doubled.Load(),
+	}
+	for i, t := range l.tables {
+		st.Tables[i] = t.stats()
+	}
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	for _, name := range slices.Sorted(maps.Keys(l.services)) {
+		st.Services = append(st.Services, l.services[name].stats(name))
+	}
+	return st
+}
+
+func (p *pool) stats(name string) PoolStats {
+	return PoolStats{Name: name, InFlight: p.inUse.Load(), Cap: p.most.Load()}
+}
+
+func (t *table) stats() TableStats {
+	st := TableStats{
+		Table: t.name, Size: t.size,
+		Evicted: t.evicted.Load(), Swept: t.swept.Load(),
+		Overflowed: t.overflowed.Load(), UnexpiredEvictions: t.owing.Load(),
+	}
+	for _, s := range t.shards {
+		s.mu.Lock()
+		st.Pinned += int64(len(s.busy))
+		st.Entries += int64(len(s.busy) + s.idle.Len())
+		s.mu.Unlock()
+	}
+	return st
+}
+
+// Each calls f for every live entry of kind in table, until f returns false. It
+// locks one shard at a time and copies, so the list is not of one instant; f may
+// call the limiter. Overflow entries are shown once they are in use.
+func (l *Local) Each(table Table, kind Kind, now int64, f func(Entry) bool) {
+	t := l.tables[table]
+	for _, s := range t.shards {
+		for _, e := range s.entries(kind) {
+			if !f(l.describe(t, e, now)) {
+				return
+			}
+		}
+	}
+	if over := l.describe(t, t.overflow[kind], now); over.InFlight > 0 || over.Remaining < over.Limit.Burst {
+		f(over)
+	}
+}
+
+func (s *shard) entries(kind Kind) (list []*entry) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for k, e := range s.busy {
+		if k.kind == kind {
+			list = append(list, e)
+		}
+	}
+	for _, e := range s.idle.Values() {
+		if e.id.kind == kind {
+			list = append(list, e)
+		}
+	}
+	return list
+}
+
+func (l *Local) describe(t *table, e *entry, now int64) Entry {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	r := sample{kind: e.id.kind, limit: e.bucket.limit, level: e.bucket.tat - now}.reading()
+	return Entry{
+		Table: t.name, Kind: e.id.kind, Partition: e.id.partition,
+		Limit: e.bucket.limit, Remaining: r.Remaining,
+		InFlight: e.slots.inUse, Cap: e.slots.most,
+		Blocked:  e.id.kind == KindTenant && l.Blocked(t.name, e.id.partition),
+		Overflow: e.home == nil,
+	}
+}

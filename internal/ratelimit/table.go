@@ -1,0 +1,292 @@
+package ratelimit
+
+import (
+	"hash/maphash"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+)
+
+// Table says in which of the tables a partition key lives. Each has its own
+// bound, so that strangers cannot crowd out the registered.
+type Table uint8
+
+const (
+	Registered Table = iota // registered keys and their tenants
+	Callers                 // OIDC callers and callers of open services
+	Addresses               // client addresses
+	tables     = int(Addresses) + 1
+)
+
+func (t Table) String() string { return [...]string{"registered", "callers", "addresses"}[t] }
+
+const (
+	looks      = 8  // entries looked at from the tail to make room for one
+	sweepBatch = 64 // entries that one sweep looks at in one shard
+)
+
+// table keeps the entries of one Table. It holds at most size entries that no
+// call is in flight for (seats), and any number of those pinned by calls. Those
+// whose last call ends while all seats are taken stay until their bucket is full.
+type table struct {
+	name     Table
+	size     int64
+	seats    atomic.Int64
+	seed     maphash.Seed
+	shards   []*shard
+	overflow [kinds]*entry
+
+	warn     func(table string)
+	warnedAt atomic.Int64
+
+	evicted, swept, overflowed, owing atomic.Int64
+}
+
+// shard is a part of a table under a lock of its own.
+type shard struct {
+	table *table
+	mu    sync.Mutex
+	// idle holds the entries without a call in flight, and only those: the tail
+	// is therefore always a candidate, however many calls run. It never evicts
+	// by itself, since it does not know what may be forgotten.
+	idle *simplelru.LRU[id, *entry]
+	busy map[id]*entry
+}
+
+func newTable(name Table, size int, warn func(string)) *table {
+	t := &table{name: name, size: int64(size), seed: maphash.MakeSeed(), warn: warn}
+	t.warnedAt.Store(math.MinInt64)
+	// A small table is one shard, so that its order of eviction is exact.
+	n := 1
+	if size >= 8192 {
+		n = 32
+	}
+	for range n {
+		idle, err := simplelru.NewLRU[id, *entry](math.MaxInt, nil)
+		if err != nil {
+			panic(err) // only for a size that is not positive
+		}
+		t.shards = append(t.shards, &shard{table: t, idle: idle, busy: make(map[id]*entry)})
+	}
+	for k := range t.overflow {
+		t.overflow[k] = &entry{id: id{kind: Kind(k), partition: "overflow"}}
+	}
+	return t
+}
+
+func (t *table) shardOf(k id) *shard {
+	if len(t.shards) == 1 {
+		return t.shards[0]
+	}
+	return t.shards[maphash.String(t.seed, k.partition)%uint64(len(t.shards))]
+}
+
+// peek returns the entry of k, or nil, and changes no order.
+func (t *table) peek(k id) *entry {
+	s := t.shardOf(k)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e, ok := s.idle.Peek(k); ok {
+		return e
+	}
+	return s.busy[k]
+}
+
+// lock returns the entry of k, made if need be, with its lock held.
+func (t *table) lock(k id, ref *Ref, now int64) *entry {
+	if ref != nil {
+		if e := ref.entry.Load(); e != nil {
+			e.mu.Lock()
+			if !e.dead {
+				return e
+			}
+			e.mu.Unlock()
+		}
+	}
+	for {
+		e := t.find(k, now)
+		e.mu.Lock()
+		if e.dead {
+			e.mu.Unlock()
+			continue
+		}
+		if ref != nil && e.home != nil {
+			ref.entry.Store(e)
+		}
+		return e
+	}
+}
+
+// find returns the entry of k, makes it, or returns the overflow entry.
+func (t *table) find(k id, now int64) *entry {
+	s := t.shardOf(k)
+	s.mu.Lock()
+	e := s.lookupLocked(k, now)
+	s.mu.Unlock()
+	if e != nil {
+		return e
+	}
+	over := t.overflow[k.kind]
+	born, guest := over.birth(k.partition, now)
+	if guest {
+		return over
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.lookupLocked(k, now); e != nil {
+		return e
+	}
+	if !s.roomLocked(now) {
+		t.overflowed.Add(1)
+		t.warnOnce(now)
+		return over
+	}
+	e = &entry{id: k, home: s, seated: now, last: now, bucket: born}
+	s.idle.Add(k, e)
+	return e
+}
+
+// birth is called on an overflow entry: with what bucket is a partition key born
+// that gets an entry of its own now? What it took from the shared bucket while
+// the table was full must not be forgotten, and nobody knows who took what; so it
+// inherits what the shared bucket owes. That is no worse than what it would have
+// met had the table stayed full. Guest: it still holds slots of the shared entry
+// and must go on with that.
+func (e *entry) birth(partition string, now int64) (b bucket, guest bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.guests[partition] > 0 {
+		return bucket{}, true
+	}
+	if e.bucket.fullAt(now) {
+		return bucket{}, false
+	}
+	return bucket{limit: e.bucket.limit, tat: e.bucket.tat, seen: e.bucket.seen}, false
+}
+
+func (t *table) warnOnce(now int64) {
+	last := t.warnedAt.Load()
+	if last != math.MinInt64 && now-last < int64(time.Minute) || !t.warnedAt.CompareAndSwap(last, now) {
+		return
+	}
+	if t.warn != nil {
+		t.warn(t.name.String())
+	}
+}
+
+func (s *shard) lookupLocked(k id, now int64) *entry {
+	if e, ok := s.idle.Get(k); ok {
+		e.seated = max(e.seated, now)
+		return e
+	}
+	return s.busy[k]
+}
+
+// roomLocked takes a seat for a new entry, and reports whether there was one or
+// could be made. Two may go for one that comes, so that a table which calls have
+// left above its size shrinks.
+func (s *shard) roomLocked(now int64) bool {
+	if s.table.seats.Add(1) <= s.table.size {
+		return true
+	}
+	if !s.evictLocked(now) {
+		s.table.seats.Add(-1)
+		return false
+	}
+	if s.table.seats.Load() > s.table.size {
+		s.evictLocked(now)
+	}
+	return true
+}
+
+// evictLocked forgets the least recently used entry that can be forgotten, among
+// a few from the tail. Those passed over go to the front: the list has no other
+// way past its tail, and what still owes, or was used through a Ref since it was
+// seated, is not the one to try next.
+func (s *shard) evictLocked(now int64) bool {
+	for look := range looks {
+		_, e, ok := s.idle.GetOldest()
+		if !ok {
+			return false
+		}
+		if e.mu.TryLock() {
+			used := e.last > e.seated && look < looks/2
+			if !used && e.freshLocked(now) {
+				s.dropLocked(e, now)
+				s.table.evicted.Add(1)
+				e.mu.Unlock()
+				return true
+			}
+			e.mu.Unlock()
+		}
+		s.toFrontLocked(e, now)
+	}
+	return false
+}
+
+func (s *shard) toFrontLocked(e *entry, now int64) {
+	s.idle.Get(e.id)
+	e.seated = max(e.seated, now)
+}
+
+// dropLocked takes e, whose lock is held, out of the table.
+func (s *shard) dropLocked(e *entry, now int64) {
+	if !e.freshLocked(now) {
+		s.table.owing.Add(1)
+	}
+	e.dead = true
+	s.idle.Remove(e.id)
+	s.table.seats.Add(-1)
+}
+
+// sweepLocked forgets entries that were idle for long enough and are full.
+func (s *shard) sweepLocked(now, idle int64) {
+	for range sweepBatch {
+		_, e, ok := s.idle.GetOldest()
+		if !ok || now-e.seated < idle {
+			return
+		}
+		if e.mu.TryLock() {
+			if now-e.last >= idle && e.freshLocked(now) {
+				s.dropLocked(e, now)
+				s.table.swept.Add(1)
+				e.mu.Unlock()
+				continue
+			}
+			e.mu.Unlock()
+		}
+		s.toFrontLocked(e, now)
+	}
+}
+
+// pinLocked takes e, whose lock is held, out of reach of eviction.
+func (e *entry) pinLocked() {
+	s := e.home
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.idle.Remove(e.id)
+	s.busy[e.id] = e
+	s.table.seats.Add(-1)
+}
+
+// unpinLocked is its reverse.
+func (e *entry) unpinLocked(now int64) {
+	s := e.home
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.busy, e.id)
+	s.idle.Add(e.id, e)
+	e.seated = max(e.seated, now)
+	if s.table.seats.Add(1) > s.table.size {
+		s.evictLocked(now)
+	}
+}

@@ -1,0 +1,175 @@
+package ratelimit
+
+import (
+	"iter"
+	"math/bits"
+	"time"
+)
+
+// Kind says which limit is meant.
+type Kind uint8
+
+// The kinds, in the order in which they are reported. The last three are slots.
+const (
+	KindKey     Kind = iota + 1 // a key's bucket
+	KindCaller                  // the bucket of a caller of an open service
+	KindAddress                 // a client address's bucket
+	KindTenant                  // a tenant's bucket
+	KindService                 // the bucket of one key at one service
+	KindTenantSlots
+	KindServiceSlots
+	KindProcessSlots
+	kinds = int(KindProcessSlots) + 1
+)
+
+// String is the limit's name as users are told it. Kinds of one owner share a
+// name: a tenant's bucket and its slots are both "tenant".
+func (k Kind) String() string {
+	switch k {
+	case KindKey:
+		return "key"
+	case KindCaller:
+		return "caller"
+	case KindAddress:
+		return "address"
+	case KindTenant, KindTenantSlots:
+		return "tenant"
+	case KindService, KindServiceSlots:
+		return "service"
+	case KindProcessSlots:
+		return "process"
+	}
+	return "none"
+}
+
+// Gauge reports whether the kind counts slots in use rather than tokens.
+func (k Kind) Gauge() bool { return k >= KindTenantSlots }
+
+// Outcome is how a call was decided.
+type Outcome uint8
+
+const (
+	// Admitted: the tokens and slots asked for are taken.
+	Admitted Outcome = iota
+	// RateLimited: some bucket is empty. Nothing of it, or of any other, was taken.
+	RateLimited
+	// ConcurrencyLimited: every bucket had a token and some slots are all in
+	// use. Nothing was taken, and the key's token is back.
+	ConcurrencyLimited
+	// Blocked: an operator blocked the tenant.
+	Blocked
+)
+
+func (o Outcome) String() string {
+	return [...]string{"admitted", "rate_limited", "concurrency_limited", "blocked"}[o]
+}
+
+// Reading is one limit's level, taken within the decision that it belongs to.
+type Reading struct {
+	Kind      Kind
+	Quota     int64         // the burst, or the cap of a gauge
+	Remaining int64         // between 0 and Quota
+	Window    time.Duration // in which the whole quota comes back; 0 for a gauge
+	Next      time.Duration // until one more token; 0 when full, and for a gauge
+	Gauge     bool          // slots in use: no time at which they come back
+}
+
+// Verdict is the answer to a call. It is a plain value, without pointers into
+// the limiter. The zero Verdict is Admitted and says nothing of any limit.
+type Verdict struct {
+	Outcome Outcome
+	// Limit is the one that decided a refusal: of those violated the one with
+	// the longest wait. 0 when admitted.
+	Limit Kind
+	// Wait is the time after which this same call would be admitted were nobody
+	// else calling, without jitter; an estimate for ConcurrencyLimited. At
+	// least 1 ns on a refusal, unless Never.
+	Wait time.Duration
+	// Never: no wait helps.
+	Never bool
+	// Partition is the partition key of the limit that decided a refusal.
+	Partition string
+
+	violated uint16 // a bit per Kind
+	n        uint8
+	samples  [6]sample
+}
+
+// sample is a Reading before its divisions, which most callers never ask for.
+type sample struct {
+	kind  Kind
+	limit Limit // of a gauge: Burst is the cap
+	level int64 // tat - now; of a gauge: slots in use
+}
+
+// Violated yields every limit that refused, not only the one that decided, in
+// the order of the kinds.
+func (v *Verdict) Violated() iter.Seq[Kind] {
+	return func(yield func(Kind) bool) {
+		for set := v.violated; set != 0; set &= set - 1 {
+			if !yield(Kind(bits.TrailingZeros16(set))) {
+				return
+			}
+		}
+	}
+}
+
+// Readings yields the level of every limit that the call reached and that is
+// on, after the decision.
+func (v *Verdict) Readings() iter.Seq[Reading] {
+	return func(yield func(Reading) bool) {
+		for i := range v.samples[:v.n] {
+			if !yield(v.samples[i].reading()) {
+				return
+			}
+		}
+	}
+}
+
+// refuse adds a refusal to the verdict. A bucket's outranks a cap's; of equals
+// the one with the longer wait decides, and of those the first.
+func (v *Verdict) refuse(o Outcome, k Kind, partition string, wait time.Duration) {
+	v.violate(k)
+	if o == ConcurrencyLimited && v.Outcome == RateLimited {
+		return
+	}
+	if v.Outcome == Admitted || wait > v.Wait {
+		v.Limit, v.Partition, v.Wait = k, partition, wait
+	}
+	v.Outcome = o
+}
+
+func (v *Verdict) violate(k Kind) { v.violated |= 1 << k }
+
+func (v *Verdict) sampleBucket(k Kind, b *bucket, now int64) {
+	if b.limit.Unlimited() {
+		return
+	}
+	v.samples[v.n] = sample{kind: k, limit: b.limit, level: b.tat - now}
+	v.n++
+}
+
+func (v *Verdict) sampleSlots(k Kind, used, most int64) {
+	if most <= 0 {
+		return
+	}
+	v.samples[v.n] = sample{kind: k, limit: Limit{Burst: most}, level: used}
+	v.n++
+}
+
+func (s sample) reading() Reading {
+	if s.kind.Gauge() {
+		return Reading{Kind: s.kind, Quota: s.limit.Burst, Remaining: max(0, s.limit.Burst-s.level), Gauge: true}
+	}
+	r := Reading{Kind: s.kind, Quota: s.limit.Burst, Window: s.limit.Window()}
+	if s.limit.Unlimited() {
+		return r
+	}
+	r.Remaining = s.limit.left(s.level, 0) / s.limit.Interval
+	if s.level > 0 {
+		// Not from left, which is cut at 0: a bucket that looks overdrawn to a
+		// stale clock owes the difference too.
+		r.Next = time.Duration((r.Remaining+1)*s.limit.Interval - (s.limit.window() - s.level))
+	}
+	return r
+}
