@@ -60,14 +60,37 @@ type Settings struct {
 	LogLevel  slog.Level
 	LogFormat string // json or text; "": json unless standard error is a terminal
 
-	sources map[string]string
+	origins map[string]origin // by variable
+	texts   map[string]string // by variable, as written; never a secret
 }
 
-// Source says where a setting's value comes from, by its full name, such as
-// AGENTGATE_RATE_KEY_RPS: "flag --rate-key-rps", "environment
+// Source says where a setting's value comes from, by the variable's name, such
+// as AGENTGATE_RATE_KEY_RPS: "flag --rate-key-rps", "environment
 // AGENTGATE_RATE_KEY_RPS", "registry.yaml:4:3 server.rate_key_rps" or
 // "default". An unknown name gives "".
-func (s *Settings) Source(name string) string { return s.sources[name] }
+func (s *Settings) Source(variable string) string {
+	o, ok := s.origins[variable]
+	if !ok {
+		return ""
+	}
+	return o.String()
+}
+
+// Value is a setting as an operator may see it.
+type Value struct {
+	Name   string // the variable
+	Text   string // as written, or the default in words; [redacted] for a secret
+	Source string
+}
+
+// Values returns every setting, in the order of Table.
+func (s *Settings) Values() []Value {
+	list := make([]Value, len(rows))
+	for i, r := range rows {
+		list[i] = Value{r.variable(), s.texts[r.variable()], s.Source(r.variable())}
+	}
+	return list
+}
 
 // Setting is one member of the registry's server: section.
 type Setting struct {

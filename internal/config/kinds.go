@@ -1,0 +1,83 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"strings"
+
+	"agentgw/internal/literal"
+	"agentgw/internal/secret"
+)
+
+// readProxies reads networks such as 10.0.0.0/8, or single addresses.
+func readProxies(s *Settings, v string) error {
+	s.TrustedProxies = nil
+	for item := range strings.SplitSeq(v, ",") {
+		item = strings.TrimSpace(item)
+		p, err := network(item)
+		if err != nil {
+			return err
+		}
+		s.TrustedProxies = append(s.TrustedProxies, p)
+	}
+	return nil
+}
+
+func network(v string) (netip.Prefix, error) {
+	if addr, err := netip.ParseAddr(v); err == nil && addr.Zone() == "" {
+		addr = addr.Unmap()
+		return netip.PrefixFrom(addr, addr.BitLen()), nil
+	}
+	p, err := netip.ParsePrefix(v)
+	if err != nil || p.Addr().Is4In6() {
+		return p, fmt.Errorf("%s is not a network such as 10.0.0.0/8 or fd00::/8, nor an address", literal.Quote(v))
+	}
+	if p != p.Masked() {
+		// Whoever wrote 10.1.2.3/8 trusts 16 million addresses, and may have
+		// meant one.
+		return p, fmt.Errorf("%s has bits beyond its length: write %s or %s", literal.Quote(v), p.Masked(), p.Addr())
+	}
+	return p, nil
+}
+
+// readSecret keeps a secret as it was given.
+func readSecret(field func(*Settings) *secret.Text) func(*Settings, string) error {
+	return func(s *Settings, v string) error {
+		*field(s) = secret.New(v)
+		return nil
+	}
+}
+
+// maxSecret is the largest file that is read as a secret.
+const maxSecret = 64 << 10
+
+// readSecretFile reads a secret from the file at the given path. One line end
+// at its end is dropped, since editors and echo leave one; nothing else is.
+func readSecretFile(field func(*Settings) *secret.Text) func(*Settings, string) error {
+	return func(s *Settings, path string) error {
+		f, err := os.Open(path)
+		if err != nil {
+			return err // names the path
+		}
+		defer f.Close()
+		data, err := io.ReadAll(io.LimitReader(f, maxSecret+1))
+		if err != nil {
+			return err
+		}
+		if len(data) > maxSecret {
+			return fmt.Errorf("%s is larger than %d bytes", path, maxSecret)
+		}
+		text := string(data)
+		if cut, ok := strings.CutSuffix(text, "\n"); ok {
+			text = strings.TrimSuffix(cut, "\r")
+		}
+		if strings.TrimSpace(text) == "" {
+			return errors.New(path + " is empty")
+		}
+		*field(s) = secret.New(text)
+		return nil
+	}
+}
