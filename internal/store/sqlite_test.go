@@ -1,0 +1,222 @@
+package store_test
+
+import (
+	"bufio"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"agentgw/internal/store"
+	"agentgw/internal/store/storetest"
+)
+
+// childFolder tells a copy of the test binary to be another process at the
+// store of that folder.
+const childFolder = "STORETEST_CHILD_FOLDER"
+
+func TestMain(m *testing.M) {
+	if folder := os.Getenv(childFolder); folder != "" {
+		child(folder)
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func TestSQLite(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) func() storetest.Store {
+		folder := t.TempDir()
+		return func() storetest.Store { return open(t, folder) }
+	})
+}
+
+func open(t *testing.T, folder string) *store.SQLite {
+	t.Helper()
+	s, err := store.Open(t.Context(), folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func TestNobodyElseReadsIt(t *testing.T) {
+	// A wide umask must not matter. It is the process's, and no other test of
+	// this package runs beside this one.
+	defer syscall.Umask(syscall.Umask(0))
+	folder := filepath.Join(t.TempDir(), "a", "data")
+	s := open(t, folder)
+	if err := s.AddKey(t.Context(), store.Key{ID: "k"}); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]os.FileMode{"": 0o700, "state.db": 0o600, "state.db-wal": 0o600, "state.db-shm": 0o600} {
+		info, err := os.Stat(filepath.Join(folder, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := info.Mode().Perm(); got != want {
+			t.Errorf("%q has mode %o, want %o", name, got, want)
+		}
+	}
+}
+
+func TestAWideFileIsTightened(t *testing.T) {
+	folder := t.TempDir()
+	path := filepath.Join(folder, store.FileName)
+	if err := os.WriteFile(path, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	open(t, folder)
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+}
+
+func TestOddFolders(t *testing.T) {
+	for _, name := range []string{"with space", "a?mode=memory", "100%41", "a#b", "ü"} {
+		folder := filepath.Join(t.TempDir(), name)
+		if err := open(t, folder).AddKey(t.Context(), store.Key{ID: "k"}); err != nil {
+			t.Fatal(err)
+		}
+		if info, err := os.Stat(filepath.Join(folder, store.FileName)); err != nil || info.Size() == 0 {
+			t.Errorf("%q: nothing was written there: %v", name, err)
+		}
+		if keys, err := open(t, folder).Keys(t.Context()); err != nil || len(keys) != 1 {
+			t.Errorf("%q: %d keys, %v", name, len(keys), err)
+		}
+	}
+}
+
+func TestOpenNamesTheFile(t *testing.T) {
+	folder := t.TempDir()
+	path := filepath.Join(folder, store.FileName)
+	if err := os.WriteFile(path, []byte(strings.Repeat("not a database. ", 100)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Open(t.Context(), folder); err == nil || !strings.Contains(err.Error(), path) {
+		t.Errorf("error is %v", err)
+	}
+	blocked := filepath.Join(folder, "file")
+	if err := os.WriteFile(blocked, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Open(t.Context(), filepath.Join(blocked, "data")); err == nil || !strings.Contains(err.Error(), blocked) {
+		t.Errorf("error is %v", err)
+	}
+}
+
+func TestNewerTablesAreRefused(t *testing.T) {
+	folder := t.TempDir()
+	open(t, folder)
+	raw, err := sql.Open("sqlite", filepath.Join(folder, store.FileName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer raw.Close()
+	if _, err := raw.Exec(`PRAGMA user_version = 99`); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Open(t.Context(), folder); !errors.Is(err, store.ErrNewer) {
+		t.Errorf("error is %v", err)
+	}
+}
+
+// TestManyOpenAtOnce: processes that start together make the tables once.
+func TestManyOpenAtOnce(t *testing.T) {
+	folder := t.TempDir()
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			s, err := store.Open(t.Context(), folder)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if err := s.AddKey(t.Context(), store.Key{ID: fmt.Sprint(i), Digest: [32]byte{byte(i)}}); err != nil {
+				t.Error(err)
+			}
+			_ = s.Close()
+		})
+	}
+	wg.Wait()
+	if keys, err := open(t, folder).Keys(t.Context()); err != nil || len(keys) != 8 {
+		t.Errorf("%d keys, %v", len(keys), err)
+	}
+}
+
+// TestAnotherProcess changes the store from a process of its own, which is then
+// killed: what it acknowledged is seen, and nobody is locked out.
+func TestAnotherProcess(t *testing.T) {
+	folder := t.TempDir()
+	here := open(t, folder)
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), childFolder+"="+folder)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	acknowledged := 0
+	lines := bufio.NewScanner(out)
+	for acknowledged < 20 && lines.Scan() {
+		acknowledged++
+		if err := here.AddKey(t.Context(), store.Key{ID: fmt.Sprintf("here-%d", acknowledged), Digest: [32]byte{1, byte(acknowledged)}}); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	for lines.Scan() {
+		acknowledged++
+	}
+	_ = cmd.Wait() // killed, as it should be
+	keys, err := here.Keys(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	there := 0
+	for _, k := range keys {
+		if strings.HasPrefix(k.ID, "there-") {
+			there++
+		}
+	}
+	// One more may have been stored and not said.
+	if acknowledged < 20 || there < acknowledged || there > acknowledged+1 {
+		t.Errorf("the other process acknowledged %d keys, %d are there", acknowledged, there)
+	}
+	if g, err := here.Generation(t.Context()); err != nil || g != int64(len(keys)) {
+		t.Errorf("generation %d after %d changes, %v", g, len(keys), err)
+	}
+}
+
+// child adds keys and says so, until it is killed.
+func child(folder string) {
+	ctx := context.Background()
+	s, err := store.Open(ctx, folder)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	for i := 1; i < 1<<14; i++ {
+		k := store.Key{ID: fmt.Sprintf("there-%d", i), Digest: [32]byte{2, byte(i), byte(i >> 8)}, CreatedAt: time.Unix(1, 0)}
+		if err := s.AddKey(ctx, k); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		fmt.Println(i)
+	}
+}

@@ -1,0 +1,310 @@
+// Package storetest is what every store owes its users, as a test suite: run it
+// over an implementation to see whether it keeps the contract of package store.
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jonboulle/clockwork"
+
+	"agentgw/internal/store"
+)
+
+// Store is all that the program asks of a store.
+type Store interface {
+	AddKey(ctx context.Context, k store.Key) error
+	Keys(ctx context.Context) ([]store.Key, error)
+	RevokeKey(ctx context.Context, id string, now time.Time) error
+
+	PutCredential(ctx context.Context, c store.Credential) error
+	Credentials(ctx context.Context) ([]store.Credential, error)
+	RemoveCredential(ctx context.Context, tenant, service, user string) error
+	AddDataKey(ctx context.Context, k store.DataKey) error
+	DataKeys(ctx context.Context) ([]store.DataKey, error)
+
+	Generation(ctx context.Context) (int64, error)
+	Watch(ctx context.Context, clock clockwork.Clock, every time.Duration, onChange func(int64) error, onError func(error))
+	Close() error
+}
+
+// Run runs the suite. open returns a fresh, empty state, as a function that
+// opens it once more, as another process would.
+func Run(t *testing.T, open func(t *testing.T) (again func() Store)) {
+	for _, c := range []struct {
+		name string
+		test func(t *testing.T, a, b Store)
+	}{
+		{"keys come back whole", keysComeBackWhole},
+		{"a key is added once", keyOnce},
+		{"revoking", revoking},
+		{"credentials by version", credentialVersions},
+		{"names are kept apart", namesApart},
+		{"data keys", dataKeys},
+		{"the generation moves with each change alone", generation},
+		{"two write at once", twoWriters},
+		{"watching", watching},
+		{"watching through failures", watchingFailures},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			again := open(t)
+			a, b := again(), again()
+			t.Cleanup(func() { _, _ = a.Close(), b.Close() })
+			c.test(t, a, b)
+		})
+	}
+}
+
+var noon = time.Date(2026, 3, 1, 12, 0, 0, 123456789, time.UTC)
+
+func key(id string, digest byte) store.Key {
+	return store.Key{ID: id, Digest: [32]byte{digest}, Services: []string{"*"}, Users: []string{"*"}, CreatedAt: noon}
+}
+
+func keysComeBackWhole(t *testing.T, a, b Store) {
+	want := []store.Key{
+		{
+			ID: "full", Digest: [32]byte{1, 31: 9}, Services: []string{"b", "a"}, Actions: []string{"a.x*"},
+			Users: []string{"z", "a\x00b", "ü\"'"}, Tenant: "acme", Limits: &store.Limits{RPS: 0.1, Burst: 3},
+			User: "u", Space: "s", Org: "o", CreatedAt: noon, NotBefore: noon.Add(1), NotAfter: noon.Add(time.Hour), RevokedAt: noon.Add(2),
+		},
+		{ID: "none"},
+		{ID: "off", Digest: [32]byte{2}, Limits: &store.Limits{}},
+	}
+	for _, k := range []store.Key{want[1], want[2], want[0]} {
+		must(t, a.AddKey(t.Context(), k))
+	}
+	got, err := b.Keys(t.Context())
+	must(t, err)
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("by id, -want +got:\n%s", d)
+	}
+}
+
+func keyOnce(t *testing.T, a, b Store) {
+	must(t, a.AddKey(t.Context(), key("one", 1)))
+	mustBe(t, b.AddKey(t.Context(), key("one", 2)), store.ErrExists)
+	mustBe(t, b.AddKey(t.Context(), key("two", 1)), store.ErrExists)
+	must(t, b.AddKey(t.Context(), key("two", 2)))
+	must(t, a.RevokeKey(t.Context(), "one", noon))
+	mustBe(t, a.AddKey(t.Context(), key("one", 3)), store.ErrExists)
+	keys, err := a.Keys(t.Context())
+	must(t, err)
+	if len(keys) != 2 || keys[0].Digest[0] != 1 || keys[1].Digest[0] != 2 {
+		t.Errorf("%+v", keys)
+	}
+}
+
+func revoking(t *testing.T, a, b Store) {
+	mustBe(t, a.RevokeKey(t.Context(), "none", noon), store.ErrNotFound)
+	must(t, a.AddKey(t.Context(), key("one", 1)))
+	must(t, a.AddKey(t.Context(), key("two", 2)))
+	must(t, b.RevokeKey(t.Context(), "one", noon))
+	must(t, a.RevokeKey(t.Context(), "one", noon.Add(time.Hour))) // stays as it was
+	keys, err := a.Keys(t.Context())
+	must(t, err)
+	if !keys[0].RevokedAt.Equal(noon) || !keys[1].RevokedAt.IsZero() {
+		t.Errorf("revoked at %v and %v", keys[0].RevokedAt, keys[1].RevokedAt)
+	}
+}
+
+func credentialVersions(t *testing.T, a, b Store) {
+	c := store.Credential{Service: "s", User: "u", Field: "secret", Version: 1, Sealed: []byte{1, 0, 2}, UpdatedAt: noon}
+	second := c
+	second.Version, second.Sealed = 2, []byte("two")
+	mustBe(t, a.PutCredential(t.Context(), second), store.ErrConflict) // of none
+	must(t, a.PutCredential(t.Context(), c))
+	mustBe(t, b.PutCredential(t.Context(), c), store.ErrConflict) // there is one
+	must(t, b.PutCredential(t.Context(), second))
+	mustBe(t, a.PutCredential(t.Context(), second), store.ErrConflict) // there is that one
+	third := second
+	third.Version = 4
+	mustBe(t, a.PutCredential(t.Context(), third), store.ErrConflict) // skips one
+	got, err := a.Credentials(t.Context())
+	must(t, err)
+	if d := cmp.Diff([]store.Credential{second}, got); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+	must(t, a.RemoveCredential(t.Context(), "", "s", "u"))
+	mustBe(t, b.RemoveCredential(t.Context(), "", "s", "u"), store.ErrNotFound)
+	must(t, b.PutCredential(t.Context(), c))
+}
+
+func namesApart(t *testing.T, a, _ Store) {
+	names := [][4]string{
+		{"", "s", "", "f"}, {"", "s", "u", "f"}, {"", "s", "u", "g"}, {"", "s:u", "", "f"}, {"", "S", "u", "f"},
+		{"t", "s", "u", "f"}, {"", "s", "u ", "f"}, {"", "s", "u\x00v", "f"}, {"", "s", "U", "f"},
+	}
+	for _, n := range names {
+		must(t, a.PutCredential(t.Context(), store.Credential{Tenant: n[0], Service: n[1], User: n[2], Field: n[3], Version: 1, Sealed: []byte(fmt.Sprint(n))}))
+	}
+	must(t, a.RemoveCredential(t.Context(), "", "s", "u")) // both of its fields
+	got, err := a.Credentials(t.Context())
+	must(t, err)
+	if len(got) != len(names)-2 {
+		t.Errorf("%d rows are left of %d", len(got), len(names))
+	}
+	for _, c := range got {
+		if string(c.Sealed) != fmt.Sprint([4]string{c.Tenant, c.Service, c.User, c.Field}) {
+			t.Errorf("%q holds another row's bytes", c.User)
+		}
+	}
+}
+
+func dataKeys(t *testing.T, a, b Store) {
+	want := []store.DataKey{
+		{Tenant: "", Number: 1, Wrapper: "w", Wrapped: []byte{1}, CreatedAt: noon},
+		{Tenant: "", Number: 255, Wrapper: "w", Wrapped: []byte{2}, CreatedAt: noon},
+		{Tenant: "t", Number: 1, Wrapper: "v", Wrapped: []byte{3}, CreatedAt: noon},
+	}
+	for i := range want {
+		must(t, a.AddDataKey(t.Context(), want[len(want)-1-i]))
+	}
+	taken := want[0]
+	taken.Wrapped = []byte{9}
+	mustBe(t, b.AddDataKey(t.Context(), taken), store.ErrExists)
+	got, err := b.DataKeys(t.Context())
+	must(t, err)
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+}
+
+func generation(t *testing.T, a, b Store) {
+	ctx := t.Context()
+	c := store.Credential{Service: "s", Field: "f", Version: 1, Sealed: []byte{1}}
+	for _, step := range []struct {
+		name string
+		do   func() error
+		err  error
+	}{
+		{"add", func() error { return a.AddKey(ctx, key("one", 1)) }, nil},
+		{"add again", func() error { return a.AddKey(ctx, key("one", 1)) }, store.ErrExists},
+		{"revoke", func() error { return b.RevokeKey(ctx, "one", noon) }, nil},
+		{"revoke none", func() error { return b.RevokeKey(ctx, "none", noon) }, store.ErrNotFound},
+		{"data key", func() error { return a.AddDataKey(ctx, store.DataKey{Number: 1, Wrapped: []byte{1}}) }, nil},
+		{"put", func() error { return a.PutCredential(ctx, c) }, nil},
+		{"put again", func() error { return b.PutCredential(ctx, c) }, store.ErrConflict},
+		{"remove", func() error { return b.RemoveCredential(ctx, "", "s", "") }, nil},
+		{"remove none", func() error { return b.RemoveCredential(ctx, "", "s", "") }, store.ErrNotFound},
+	} {
+		before, err := b.Generation(ctx)
+		must(t, err)
+		mustBe(t, step.do(), step.err)
+		after, err := a.Generation(ctx)
+		must(t, err)
+		if moved := after - before; moved != 1 && step.err == nil || moved != 0 && step.err != nil {
+			t.Errorf("%s: the generation moved by %d", step.name, moved)
+		}
+	}
+}
+
+func twoWriters(t *testing.T, a, b Store) {
+	const each = 25
+	var wg sync.WaitGroup
+	for w, s := range []Store{a, b} {
+		wg.Go(func() {
+			for i := range each {
+				if err := s.AddKey(context.Background(), key(fmt.Sprintf("k%d-%d", w, i), byte(w*each+i))); err != nil {
+					t.Errorf("writer %d: %v", w, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	keys, err := a.Keys(t.Context())
+	must(t, err)
+	moved, err := b.Generation(t.Context())
+	must(t, err)
+	if len(keys) != 2*each || moved != 2*each {
+		t.Errorf("%d keys, generation %d", len(keys), moved)
+	}
+}
+
+func watching(t *testing.T, a, b Store) {
+	ctx, cancel := context.WithCancel(t.Context())
+	clock := clockwork.NewFakeClockAt(noon)
+	must(t, a.AddKey(t.Context(), key("before", 1)))
+	seen := make(chan int64, 10)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		a.Watch(ctx, clock, 0, func(g int64) error { seen <- g; return nil }, func(err error) { t.Errorf("watching: %v", err) })
+	}()
+	if g := <-seen; g != 1 {
+		t.Errorf("the first look saw %d", g)
+	}
+	must(t, clock.BlockUntilContext(t.Context(), 1))
+	must(t, b.AddKey(t.Context(), key("k", 2)))
+	must(t, b.RevokeKey(t.Context(), "k", noon))
+	clock.Advance(store.DefaultPoll)
+	if g := <-seen; g != 3 {
+		t.Errorf("the second look saw %d", g)
+	}
+	if store.DefaultPoll > 1500*time.Millisecond {
+		t.Errorf("a look every %v is too late for two seconds", store.DefaultPoll)
+	}
+	// A look that finds nothing new says nothing: the next word is of the change.
+	clock.Advance(store.DefaultPoll)
+	must(t, b.AddKey(t.Context(), key("l", 3)))
+	clock.Advance(store.DefaultPoll)
+	if g := <-seen; g != 4 {
+		t.Errorf("the next change was seen as %d", g)
+	}
+	cancel()
+	<-done
+	if len(seen) != 0 {
+		t.Errorf("%d words too many", len(seen))
+	}
+}
+
+func watchingFailures(t *testing.T, a, _ Store) {
+	ctx, cancel := context.WithCancel(t.Context())
+	clock := clockwork.NewFakeClockAt(noon)
+	refusals := 1
+	failure := errors.New("cannot take it over")
+	seen, failed, done := make(chan int64, 10), make(chan error, 10), make(chan struct{})
+	go func() {
+		defer close(done)
+		a.Watch(ctx, clock, time.Second, func(g int64) error {
+			if refusals > 0 {
+				refusals--
+				return failure
+			}
+			seen <- g
+			return nil
+		}, func(err error) { failed <- err })
+	}()
+	mustBe(t, <-failed, failure)
+	must(t, clock.BlockUntilContext(t.Context(), 1))
+	clock.Advance(time.Second)
+	if g := <-seen; g != 0 { // the same generation once more
+		t.Errorf("after the failure %d was seen", g)
+	}
+	must(t, a.Close())
+	clock.Advance(time.Second)
+	if err := <-failed; err == nil {
+		t.Error("a closed store was asked with success")
+	}
+	cancel()
+	<-done
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func mustBe(t *testing.T, err, want error) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Fatalf("error is %v, want %v", err, want)
+	}
+}
