@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"fmt"
 	"strings"
 	"time"
 
@@ -121,4 +122,36 @@ func (r *reader) identityLimits(e entry) IdentityLimits {
 		}
 	}
 	return l
+}
+
+// Unserved lists the sections of the file that are checked but not acted upon
+// by this version, so that nobody takes a limit for granted that is none.
+func (s *Snapshot) Unserved() Problems {
+	var list Problems
+	add := func(p Position, path, what string) {
+		list = append(list, Problem{File: p.File, Line: p.Line, Column: p.Column, Path: path, What: what})
+	}
+	for i, r := range s.Rules {
+		add(r.Pos, fmt.Sprintf("rules[%d]", i), "this version enforces no rules")
+	}
+	if !s.IdentityLimits.Empty() {
+		add(s.IdentityLimits.Pos, "identity_limits", "this version enforces no identity limits")
+	}
+	for i, issuer := range s.Issuers {
+		add(issuer.Pos, fmt.Sprintf("issuers[%d]", i), "this version takes no OpenID Connect tokens")
+	}
+	if s.Tunnels != nil && len(s.Tunnels.Allow) > 0 {
+		add(s.Tunnels.Pos, "tunnels", "this version opens no tunnels")
+	}
+	for _, name := range sortedNames(s.Services) {
+		service := s.Services[name]
+		if len(service.ChargeMessages) > 0 {
+			add(service.Pos, "services."+name+".websocket", "this version relays no WebSocket")
+		}
+		if service.Credential.Type == CredentialOAuth2 {
+			add(service.Credential.Pos, "services."+name+".credential", "this version applies no oauth2 credentials")
+		}
+	}
+	list.sort()
+	return list
 }

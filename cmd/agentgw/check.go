@@ -1,0 +1,233 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"agentgw/internal/config"
+	"agentgw/internal/literal"
+	"agentgw/internal/registry"
+)
+
+func (c *cli) checkCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "check [FILE]",
+		Short: "Check a registry and the environment without starting",
+		Long: `Check a registry and the environment without starting.
+
+Prints every problem as file:line:column: path: what is wrong, and exits with 1.
+Without a problem it prints the limits that hold for each key, tenant and
+service, and exits with 0. Keys in the state store are not looked at.`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.check(cmd, args, asJSON)
+		},
+	}
+	addSettingsFlags(cmd)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
+	return cmd
+}
+
+func (c *cli) check(cmd *cobra.Command, args []string, asJSON bool) error {
+	path := ""
+	if len(args) == 1 {
+		path = args[0]
+	} else {
+		var err error
+		if path, _, err = config.RegistryPath(cmd.Flags(), c.environ); err != nil {
+			return c.sayProblems(asJSON, err)
+		}
+	}
+	snapshot, err := registry.Load(path)
+	var problems registry.Problems
+	if err != nil && !errors.As(err, &problems) {
+		return exit(exitCannotRun, err)
+	}
+	settings, configErr := c.loadSettings(cmd, snapshot)
+	if err != nil || configErr != nil {
+		return c.sayProblems(asJSON, err, configErr)
+	}
+	effective, err := snapshot.Effective(defaults(settings))
+	if err != nil {
+		return c.sayProblems(asJSON, err)
+	}
+	report := newReport(snapshot, effective)
+	if asJSON {
+		return json.NewEncoder(c.stdout).Encode(report)
+	}
+	return report.print(c.stdout)
+}
+
+// finding is a problem as JSON. Outside a file, file is where the value came
+// from (environment or flag) and path the setting's name there.
+type finding struct {
+	File   string `json:"file"`
+	Line   int    `json:"line,omitempty"`
+	Column int    `json:"column,omitempty"`
+	Path   string `json:"path"`
+	What   string `json:"what"`
+}
+
+// sayProblems prints the problems of the registry and the settings.
+func (c *cli) sayProblems(asJSON bool, errs ...error) error {
+	found := []finding{}
+	for _, err := range errs {
+		var inRegistry registry.Problems
+		var inConfig config.Problems
+		switch {
+		case err == nil:
+		case errors.As(err, &inRegistry):
+			for _, p := range inRegistry {
+				found = append(found, finding(p))
+			}
+		case errors.As(err, &inConfig):
+			for _, p := range inConfig {
+				found = append(found, finding{File: p.Where, Path: p.Name, What: p.What})
+			}
+		default:
+			found = append(found, finding{What: err.Error()})
+		}
+	}
+	if asJSON {
+		if err := json.NewEncoder(c.stdout).Encode(map[string]any{"ok": false, "problems": found}); err != nil {
+			return err
+		}
+	} else {
+		for _, err := range errs {
+			if err != nil {
+				fmt.Fprintln(c.stdout, err)
+			}
+		}
+	}
+	return exit(exitNotHold, nil)
+}
+
+// report is what check says of a sound registry.
+type report struct {
+	OK       bool     `json:"ok"`
+	File     string   `json:"file"`
+	SHA256   string   `json:"sha256"`
+	Scope    string   `json:"limits_are"`
+	Keys     []limit  `json:"keys"`
+	Tenants  []limit  `json:"tenants"`
+	Services []limit  `json:"services"`
+	Warnings []string `json:"warnings"`
+}
+
+// limit is one line of a table. A missing value is no limit.
+type limit struct {
+	Name           string   `json:"name"`
+	RPS            *float64 `json:"rps"`
+	Burst          *int     `json:"burst"`
+	BurstDefaulted bool     `json:"burst_defaulted,omitempty"`
+	MaxInflight    *int     `json:"max_inflight,omitempty"`
+	Tenant         string   `json:"tenant,omitempty"`
+	Timeout        string   `json:"timeout,omitempty"`
+	Source         string   `json:"source,omitempty"`
+}
+
+// others is the line for whoever the file does not name.
+const others = "(all others)"
+
+func newLimit(name string, l registry.Limits, rate *registry.Rate) limit {
+	line := limit{Name: name, Source: l.Source, BurstDefaulted: rate != nil && rate.BurstDefaulted}
+	if l.RPS > 0 {
+		line.RPS, line.Burst = &l.RPS, &l.Burst
+	}
+	if l.MaxInflight > 0 {
+		line.MaxInflight = &l.MaxInflight
+	}
+	return line
+}
+
+func newReport(s *registry.Snapshot, e *registry.Effective) report {
+	r := report{
+		OK: true, File: s.File, SHA256: s.Hash, Warnings: []string{},
+		Scope: "per process: N replicas admit up to N times as much",
+	}
+	for _, k := range s.Keys {
+		line := newLimit(k.ID, e.Key(k.Rate), k.Rate)
+		line.Tenant = k.Tenant
+		r.Keys = append(r.Keys, line)
+	}
+	r.Keys = append(r.Keys, newLimit(others, e.Key(nil), nil))
+	for _, name := range slices.Sorted(maps.Keys(s.Tenants)) {
+		r.Tenants = append(r.Tenants, newLimit(name, e.Tenant(name), s.Tenants[name].Rate))
+	}
+	r.Tenants = append(r.Tenants, newLimit(others, e.Tenant(""), nil))
+	r.Services = []limit{}
+	for _, name := range slices.Sorted(maps.Keys(s.Services)) {
+		service := s.Services[name]
+		line := newLimit(name, e.Service(name), service.Rate)
+		line.Timeout = service.Timeout.String()
+		r.Services = append(r.Services, line)
+	}
+	for _, w := range s.Unserved() {
+		r.Warnings = append(r.Warnings, w.Error())
+	}
+	return r
+}
+
+func (r report) print(out io.Writer) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "%s is sound. Limits are %s.\n", r.File, r.Scope)
+	fmt.Fprintf(w, "\nKEY\tRPS\tBURST\tTENANT\tFROM\n")
+	for _, l := range r.Keys {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", l.Name, rateText(l.RPS), burstText(l), orDash(l.Tenant), l.Source)
+	}
+	fmt.Fprintf(w, "\nTENANT\tRPS\tBURST\tIN FLIGHT\tFROM\n")
+	for _, l := range r.Tenants {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", l.Name, rateText(l.RPS), burstText(l), countText(l.MaxInflight), l.Source)
+	}
+	if len(r.Services) > 0 {
+		fmt.Fprintf(w, "\nSERVICE\tRPS PER KEY\tBURST\tIN FLIGHT\tTIMEOUT\tFROM\n")
+	}
+	for _, l := range r.Services {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", l.Name, rateText(l.RPS), burstText(l), countText(l.MaxInflight), l.Timeout, orDash(l.Source))
+	}
+	for i, text := range r.Warnings {
+		if i == 0 {
+			fmt.Fprintln(w)
+		}
+		fmt.Fprintf(w, "warning: %s\n", text)
+	}
+	return w.Flush()
+}
+
+func rateText(rps *float64) string {
+	if rps == nil {
+		return "off"
+	}
+	return literal.Number(*rps)
+}
+
+// burstText marks a burst that the file did not give.
+func burstText(l limit) string {
+	if l.BurstDefaulted && l.Burst != nil {
+		return countText(l.Burst) + " (not given: one second of the rate, at least 1)"
+	}
+	return countText(l.Burst)
+}
+
+func countText(n *int) string {
+	if n == nil {
+		return "off"
+	}
+	return strconv.Itoa(*n)
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
