@@ -1,12 +1,16 @@
 package receipts
 
 import (
-	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
+	"os"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jonboulle/clockwork"
+	"golang.org/x/mod/sumdb/tlog"
 )
 
 // ErrUnavailable is what Append returns when the log cannot take records: it is
@@ -19,13 +23,27 @@ const (
 	SyncInterval = "interval" // Append returns at once; on disk within 100 ms
 )
 
+// intervalLinger is how long interval mode gathers records before it writes:
+// half of the promised 100 ms, the other half is for the disk.
+const intervalLinger = 50 * time.Millisecond
+
+// maxBatch bounds the records that wait for the disk. Past it Append blocks, so
+// a slow disk slows the callers down instead of filling the memory.
+const maxBatch = 4096
+
 // Options are the settings of a Log.
 type Options struct {
-	Clock    clockwork.Clock // required
-	Replica  string          // stands in each record
-	Sync     string          // SyncAlways (also when empty) or SyncInterval
-	Logger   *slog.Logger    // nil: nothing is logged
+	Clock   clockwork.Clock // required
+	Replica string          // stands in each record
+	Sync    string          // SyncAlways (also when empty) or SyncInterval
+	Logger  *slog.Logger    // nil: nothing is logged
+	// OnCommit, where set, is told of each commit: how many records it held,
+	// and how long writing, syncing and signing took together. It is called by
+	// the one committer, in order, and MUST NOT call the log.
 	OnCommit func(records int, took time.Duration)
+
+	disk        *disk // tests: faults
+	segmentSize int64 // tests: 0 is segmentSize
 }
 
 // Entry says where a record stands in the log.
@@ -36,34 +54,208 @@ type Entry struct {
 
 // Stats are counters since Open.
 type Stats struct {
-	Size     uint64 // entries in the log, durable ones
+	Size     uint64 // entries that are on disk
 	Appended uint64 // records committed since Open
 	Batches  uint64 // commits since Open
 }
 
-// Log is one replica's receipt log, open for writing. It is safe for concurrent use.
-type Log struct{}
+// Log is one replica's receipt log, open for writing. It is safe for concurrent
+// use. Make one with Open; the zero Log is of no use.
+//
+// It promises that a record whose Append returned without error is in the log
+// once, at the index that it was told, after any crash of the process or the
+// machine (in interval mode: all but those of the last 100 ms). It does not
+// promise the opposite: a record whose Append failed may be there after a
+// restart, since a failed sync says nothing of what reached the disk.
+type Log struct {
+	// Fixed by Open.
+	dir      string // the data folder
+	folder   string // dir/receipts
+	key      *signing
+	clock    clockwork.Clock
+	replica  string
+	interval bool
+	limit    int64 // of a segment
+	disk     disk
+	logger   *slog.Logger
+	onCommit func(int, time.Duration)
+	lock     *os.File
 
-// Open opens or creates the log below the data folder dir.
-func Open(dir string, o Options) (*Log, error) { return nil, errors.ErrUnsupported }
+	// The queue, under mu for the length of a few assignments.
+	mu      sync.Mutex
+	room    *sync.Cond // filling has been taken, or the log has failed
+	filling *batch
+	next    uint64            // index of the next record to queue
+	seqs    map[string]uint64 // per tenant, of the last record queued
+	failure error
+	closing bool
 
-// Append adds r and returns once it is durable.
-func (l *Log) Append(r *Record) (Entry, error) { return Entry{}, ErrUnavailable }
+	// The committer's own; nobody else looks.
+	segment   *segment
+	tree      frontier
+	signed    []byte // checkpoint of tree
+	signedIn  bool   // signed stands in the segments
+	published bool   // signed stands in the checkpoint file
+	unit      []byte // buffer
 
-// Find returns the records of one receipt in log order; none is not an error.
-func (l *Log) Find(id string) ([]json.RawMessage, error) { return nil, ErrUnavailable }
+	wake    chan struct{} // of capacity 1: there is something to do
+	stopped chan struct{} // closed when the committer has ended
 
-// Checkpoint returns the newest signed checkpoint that covers durable entries only.
-func (l *Log) Checkpoint() []byte { return nil }
+	newest  atomic.Pointer[[]byte] // checkpoint over durable entries
+	size    atomic.Uint64          // durable entries
+	added   atomic.Uint64
+	commits atomic.Uint64
+	recent  recent
+
+	searching sync.Mutex // one search through the segments at a time
+}
+
+// batch is what is committed together. Places are given out under Log.mu; the
+// callers then encode and hash side by side.
+type batch struct {
+	first    uint64
+	slots    []*slot
+	encoding sync.WaitGroup
+	done     chan struct{} // closed when err is final
+	err      error
+}
+
+// slot is the place of one record.
+type slot struct {
+	line []byte // with its line end
+	leaf tlog.Hash
+	id   string
+	kind Kind
+}
+
+func newBatch(first uint64) *batch {
+	return &batch{first: first, done: make(chan struct{})}
+}
+
+// Append adds r and returns once it is durable (in interval mode: once it is
+// queued). It fills in r's ID and Time where they are empty, and Seq, Replica
+// and Interval. The error is ErrUnavailable, or about a kind or ending that is
+// not on the closed lists. It takes no context: a client that goes away must
+// not be able to keep its receipt out of the log.
+func (l *Log) Append(r *Record) (Entry, error) {
+	if !r.Kind.Valid() {
+		return Entry{}, fmt.Errorf("receipts: kind %q is not on the list", r.Kind)
+	}
+	if r.Ending != "" && !r.Ending.Valid() {
+		return Entry{}, fmt.Errorf("receipts: ending %q is not on the list", r.Ending)
+	}
+	entry, b, err := l.enqueue(r)
+	if err != nil || l.interval {
+		return entry, err
+	}
+	<-b.done
+	if b.err != nil {
+		return Entry{}, b.err
+	}
+	return entry, nil
+}
+
+// enqueue puts r into the batch that is filling and returns it.
+func (l *Log) enqueue(r *Record) (Entry, *batch, error) {
+	if r.ID == "" {
+		r.ID = NewID()
+	}
+	r.Replica, r.Interval = l.replica, l.interval
+	b, s, index, err := l.place(r)
+	if err != nil {
+		return Entry{}, nil, err
+	}
+	l.encode(s, r, index)
+	entry := Entry{Index: index, Leaf: s.leaf}
+	b.encoding.Done() // from here on the slot is the committer's
+	return entry, b, nil
+}
+
+// place gives r its index, sequence and time, in one order. A place once given
+// is filled: nothing between here and the write can refuse a record.
+func (l *Log) place(r *Record) (*batch, *slot, uint64, error) {
+	s := slots.Get().(*slot)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for l.failure == nil && !l.closing && len(l.filling.slots) >= maxBatch {
+		l.room.Wait()
+	}
+	if l.failure != nil || l.closing {
+		return nil, nil, 0, ErrUnavailable
+	}
+	if r.Time.IsZero() {
+		r.Time = l.clock.Now()
+	}
+	r.Seq = l.seqs[r.Tenant] + 1
+	l.seqs[r.Tenant] = r.Seq
+	b, index := l.filling, l.next
+	l.next++
+	b.slots = append(b.slots, s)
+	b.encoding.Add(1)
+	if n := len(b.slots); n == 1 || n == maxBatch {
+		l.nudge()
+	}
+	return b, s, index, nil
+}
+
+// nudge tells the committer to look again. One that is already on its way is enough.
+func (l *Log) nudge() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// slots are reused with their buffers: a slot goes back once its batch is written.
+var slots = sync.Pool{New: func() any { return new(slot) }}
+
+func (l *Log) encode(s *slot, r *Record, index uint64) {
+	s.id, s.kind = r.ID, r.Kind
+	s.line = appendRecord(s.line[:0], r)
+	s.line = l.key.appendTag(s.line, 0, index)
+	s.leaf = tlog.RecordHash(s.line)
+	s.line = append(s.line, '\n')
+}
+
+// Checkpoint returns the newest signed checkpoint. It covers durable entries only.
+func (l *Log) Checkpoint() []byte { return *l.newest.Load() }
 
 // VerifierKey returns the log's public key as sumdb/note writes it.
-func (l *Log) VerifierKey() string { return "" }
+func (l *Log) VerifierKey() string { return l.key.vkey }
+
+// Origin returns the log's name, as it stands in checkpoints.
+func (l *Log) Origin() string { return l.key.origin }
 
 // Healthy returns nil while the log takes records, and otherwise why not.
-func (l *Log) Healthy() error { return ErrUnavailable }
+func (l *Log) Healthy() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.failure == nil && l.closing {
+		return fmt.Errorf("%w: it is closed", ErrUnavailable)
+	}
+	return l.failure
+}
 
 // Stats returns the counters.
-func (l *Log) Stats() Stats { return Stats{} }
+func (l *Log) Stats() Stats {
+	return Stats{Size: l.size.Load(), Appended: l.added.Load(), Batches: l.commits.Load()}
+}
 
-// Close commits what is queued, writes the newest checkpoint and lets the folder go.
-func (l *Log) Close() error { return nil }
+// Close commits what is queued, writes the newest checkpoint and lets go of the
+// folder. Append calls that begin later get ErrUnavailable. The error is that
+// of the log, where it had failed, or of writing the last checkpoint. A second
+// Close returns nil.
+func (l *Log) Close() error {
+	l.mu.Lock()
+	if l.closing {
+		l.mu.Unlock()
+		<-l.stopped
+		return nil
+	}
+	l.closing = true
+	l.room.Broadcast()
+	l.mu.Unlock()
+	l.nudge()
+	<-l.stopped
+	return l.finish()
+}

@@ -1,0 +1,234 @@
+package receipts
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// run is the committer: the one goroutine that writes. Everything that waits
+// shares the next write, sync and signature, so a slow disk makes batches
+// larger instead of callers slower.
+func (l *Log) run() {
+	defer close(l.stopped)
+	for {
+		b, closing := l.take()
+		if b == nil {
+			if closing {
+				return
+			}
+			l.rest()
+			<-l.wake
+			l.linger()
+			continue
+		}
+		b.encoding.Wait()
+		l.commit(b)
+		l.linger()
+	}
+}
+
+// take returns all that waits, or nil.
+func (l *Log) take() (b *batch, closing bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.filling.slots) == 0 || l.failure != nil {
+		return nil, l.closing || l.failure != nil
+	}
+	b = l.filling
+	l.filling = newBatch(l.next)
+	l.room.Broadcast()
+	return b, l.closing
+}
+
+// linger gathers records in interval mode, where nobody waits for the disk. It
+// ends early for a full batch and for Close.
+func (l *Log) linger() {
+	if !l.interval {
+		return
+	}
+	timer := l.clock.NewTimer(intervalLinger)
+	defer timer.Stop()
+	for !l.urgent() {
+		select {
+		case <-timer.Chan():
+			return
+		case <-l.wake:
+		}
+	}
+}
+
+func (l *Log) urgent() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.closing || l.failure != nil || len(l.filling.slots) >= maxBatch
+}
+
+// commit writes b, and releases its callers when it is on disk and signed.
+func (l *Log) commit(b *batch) {
+	began := l.clock.Now()
+	tree := l.tree
+	at, err := l.write(b)
+	var signed []byte
+	if err == nil {
+		// Signing takes no longer than most syncs and needs nothing from the
+		// disk, so the two run side by side. The signature stays here until
+		// both are done: a checkpoint that leaves the process is of entries
+		// that no crash takes back.
+		var signErr error
+		ready := make(chan struct{})
+		go func() {
+			defer close(ready)
+			for _, s := range b.slots {
+				tree.push(s.leaf)
+			}
+			signed, signErr = checkpoint{l.key.origin, tree.size, tree.root()}.sign(l.key.signer)
+		}()
+		err = l.segment.sync()
+		<-ready
+		err = errors.Join(err, signErr)
+	}
+	if err != nil {
+		l.fail(b, err)
+		return
+	}
+	l.tree, l.signed, l.signedIn, l.published = tree, signed, false, false
+	l.newest.Store(&signed)
+	l.size.Store(tree.size)
+	l.added.Add(uint64(len(b.slots)))
+	l.commits.Add(1)
+	if l.onCommit != nil {
+		l.onCommit(len(b.slots), l.clock.Since(began))
+	}
+	l.recent.addBatch(b.slots, place{segment: l.segment.first, at: at})
+	close(b.done)
+	for _, s := range b.slots {
+		slots.Put(s)
+	}
+}
+
+// write puts the batch into the segments, the checkpoint before it first. It
+// returns where the first record stands.
+func (l *Log) write(b *batch) (at int64, err error) {
+	u := l.unit[:0]
+	if !l.signedIn && l.signed != nil {
+		u = appendCheckpointLine(u, l.signed)
+	}
+	bytes := 0
+	for _, s := range b.slots {
+		bytes += len(s.line)
+	}
+	if err := l.makeRoom(int64(len(u) + bytes)); err != nil {
+		return 0, err
+	}
+	if l.segment.size == 0 {
+		h := appendHeader(nil, header{Version: 1, Log: l.key.origin, First: b.first, VKey: l.key.vkey})
+		u = append(h, u...)
+	}
+	u = appendBatchLine(u, batchLine{First: b.first, Count: uint64(len(b.slots)), Bytes: int64(bytes)})
+	at = l.segment.size + int64(len(u))
+	for _, s := range b.slots {
+		u = append(u, s.line...)
+	}
+	l.unit = u
+	return at, l.segment.write(u)
+}
+
+// makeRoom begins a new segment where n more bytes would take this one past its size.
+func (l *Log) makeRoom(n int64) error {
+	if l.segment != nil && (l.segment.size == 0 || l.segment.size+n <= l.limit) {
+		return nil
+	}
+	next, err := createSegment(l.disk, l.folder, l.tree.size, l.limit)
+	if err != nil {
+		return err
+	}
+	if l.segment != nil {
+		l.segment.file.Close()
+	}
+	l.segment = next
+	return nil
+}
+
+// fail ends the log until a restart: after a failed write or sync nobody knows
+// what is on the disk, and a later sync that succeeds does not say either (Linux
+// reports an error once and forgets the pages).
+func (l *Log) fail(b *batch, err error) {
+	failure := fmt.Errorf("%w until a restart: %w", ErrUnavailable, err)
+	l.mu.Lock()
+	l.failure = failure
+	waiting := l.filling
+	l.filling = newBatch(l.next)
+	l.room.Broadcast()
+	l.mu.Unlock()
+	l.logger.Error("receipt log failed; no receipt is taken until a restart", "folder", l.folder, "error", err)
+	for _, b := range []*batch{b, waiting} {
+		if b != nil {
+			b.err = failure
+			close(b.done)
+		}
+	}
+}
+
+// rest puts the newest checkpoint where others find it, when nothing waits: as
+// the last line of the segments and in the checkpoint file. Neither is synced.
+// Both are over durable entries, and what a crash loses of them the next start
+// signs again, byte for byte the same.
+func (l *Log) rest() {
+	if l.published {
+		return
+	}
+	err := l.storeSigned()
+	if err == nil {
+		err = l.publish(false)
+	}
+	if err != nil {
+		l.fail(nil, err)
+		return
+	}
+	l.published = true
+}
+
+func (l *Log) storeSigned() error {
+	if l.signedIn {
+		return nil
+	}
+	if err := l.segment.write(appendCheckpointLine(nil, l.signed)); err != nil {
+		return err
+	}
+	l.signedIn = true
+	return nil
+}
+
+// publish replaces the checkpoint file.
+func (l *Log) publish(durable bool) error {
+	tmp := filepath.Join(l.folder, ".checkpoint.new")
+	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(l.signed)
+	if durable {
+		err = errors.Join(err, f.Sync())
+	}
+	if err := errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(tmp, filepath.Join(l.folder, checkpointFile)); err != nil {
+		return err
+	}
+	if durable {
+		return syncDir(l.folder)
+	}
+	return nil
+}
+
+// finish is what Close does after the committer has ended.
+func (l *Log) finish() error {
+	err := l.failure // the committer has ended: nobody writes it any more
+	if err == nil {
+		err = errors.Join(l.storeSigned(), l.segment.sync(), l.publish(true))
+	}
+	return errors.Join(err, l.segment.file.Close(), l.lock.Close())
+}

@@ -1,0 +1,176 @@
+package receipts
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+)
+
+// keepRecent is how many receipts are found without reading whole segments.
+const keepRecent = 1 << 15
+
+// place is where a record line stands.
+type place struct {
+	segment uint64
+	at      int64
+	bytes   int // with the line end
+}
+
+// recent remembers where the records of the newest receipts stand. An entry is
+// complete: a receipt whose call is still running is not forgotten, so that its
+// outcome always meets its intent here. Those are as many as calls in flight.
+type recent struct {
+	mu      sync.Mutex
+	entries map[string]*recentEntry
+	ring    []string // ids, the oldest at next
+	next    int
+	records int
+}
+
+type recentEntry struct {
+	places []place
+	open   bool // an intent whose outcome has not come
+}
+
+// addBatch adds the records that stand one behind the other from at on.
+func (c *recent) addBatch(slots []*slot, at place) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range slots {
+		at.bytes = len(s.line)
+		c.addLocked(s.id, s.kind, at)
+		at.at += int64(len(s.line))
+	}
+}
+
+func (c *recent) addLocked(id string, kind Kind, p place) {
+	e := c.entries[id]
+	if e == nil {
+		e = new(recentEntry)
+		c.makeRoomLocked(id)
+		c.entries[id] = e
+	}
+	e.places = append(e.places, p)
+	c.records++
+	e.open = kind == KindIntent
+}
+
+// makeRoomLocked gives id a place in the ring, that of the oldest entry which
+// is not open. It looks at a few only: were all of them open, the ring grows.
+func (c *recent) makeRoomLocked(id string) {
+	if c.entries == nil {
+		c.entries = make(map[string]*recentEntry)
+	}
+	if len(c.ring) >= keepRecent {
+		for range 32 {
+			old := c.next
+			c.next = (c.next + 1) % len(c.ring)
+			if e := c.entries[c.ring[old]]; !e.open {
+				c.records -= len(e.places)
+				delete(c.entries, c.ring[old])
+				c.ring[old] = id
+				return
+			}
+		}
+	}
+	c.ring = append(c.ring, id)
+}
+
+// count is how many records are remembered.
+func (c *recent) count() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.records
+}
+
+func (c *recent) find(id string) []place {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e := c.entries[id]; e != nil {
+		return slices.Clone(e.places)
+	}
+	return nil
+}
+
+// Find returns the records of one receipt in log order, as they are stored. An
+// id that is not in the log gives none and no error. A receipt older than the
+// newest 32,768 is looked for in the segments, one search at a time, which takes
+// about a second per GiB. Only records that are on disk are found.
+func (l *Log) Find(id string) ([]json.RawMessage, error) {
+	if places := l.recent.find(id); places != nil {
+		return readPlaces(l.folder, places)
+	}
+	if id == "" || l.size.Load() <= uint64(l.recent.count()) {
+		return nil, nil // nothing has been forgotten yet
+	}
+	l.searching.Lock()
+	defer l.searching.Unlock()
+	return FindIn(l.folder, id)
+}
+
+func readPlaces(folder string, places []place) ([]json.RawMessage, error) {
+	var records []json.RawMessage
+	for _, p := range places {
+		line, err := readPlace(folder, p)
+		if err != nil {
+			return nil, err
+		}
+		records = append(records, line)
+	}
+	return records, nil
+}
+
+func readPlace(folder string, p place) (json.RawMessage, error) {
+	f, err := os.Open(filepath.Join(folder, segmentName(p.segment)))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	line := make([]byte, p.bytes)
+	if _, err := f.ReadAt(line, p.at); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(line, []byte("\n")), nil
+}
+
+// FindIn returns the records of one receipt from the segments in folder, in log
+// order. It needs no lock. Unlike Find it reads them all.
+func FindIn(folder, id string) ([]json.RawMessage, error) {
+	member := appendText([]byte(`"id":`), id, 0)
+	r := newReader(folder)
+	defer r.close()
+	var found []json.RawMessage
+	for {
+		line, _, _, err := r.next()
+		switch {
+		case err == io.EOF:
+			return found, nil
+		case err != nil:
+			return nil, err
+		case !bytes.Contains(line[:min(len(line), 1024)], member):
+			continue
+		}
+		// Another text of the record may hold the same bytes; the record decides.
+		if rec, err := ParseRecord(line); err == nil && rec.ID == id {
+			found = append(found, slices.Clone(line))
+		}
+	}
+}
+
+// move says that the records of a segment that stood behind from now stand by
+// bytes further on.
+func (c *recent) move(from place, by int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, e := range c.entries {
+		for i := range e.places {
+			if p := &e.places[i]; p.segment == from.segment && p.at > from.at {
+				p.at += by
+			}
+		}
+	}
+}

@@ -1,0 +1,191 @@
+package receipts
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
+)
+
+// The lines of a segment that are not records. Each is parsed with
+// encoding/json and then compared with its own rendering, which leaves one
+// spelling and makes every byte of a segment mean something.
+
+const (
+	headerPrefix     = `{"segment":`
+	batchPrefix      = `{"batch":`
+	checkpointPrefix = `{"checkpoint":`
+)
+
+// header is the first line of a segment.
+type header struct {
+	Version int    `json:"v"`
+	Log     string `json:"log"`
+	First   uint64 `json:"first"`
+	VKey    string `json:"vkey"`
+}
+
+func appendHeader(dst []byte, h header) []byte {
+	dst = fmt.Appendf(dst, headerPrefix+`{"v":%d,"log":`, h.Version)
+	dst = appendText(dst, h.Log, 0)
+	dst = fmt.Appendf(dst, `,"first":%d,"vkey":`, h.First)
+	dst = appendText(dst, h.VKey, 0)
+	return append(dst, "}}\n"...)
+}
+
+func parseHeader(line []byte) (header, error) {
+	var h struct {
+		Segment header `json:"segment"`
+	}
+	if json.Unmarshal(line, &h) != nil {
+		return header{}, errors.New("not a segment's header")
+	}
+	if h.Segment.Version != 1 {
+		return header{}, fmt.Errorf("the segment has version %d; this program knows version 1", h.Segment.Version)
+	}
+	if !rendersAs(line, appendHeader(nil, h.Segment)) {
+		return header{}, errors.New("not in the one spelling of a header")
+	}
+	return h.Segment, nil
+}
+
+// batchLine stands before the records that were written together.
+type batchLine struct {
+	First uint64 `json:"first"`
+	Count uint64 `json:"count"`
+	Bytes int64  `json:"bytes"`
+}
+
+func appendBatchLine(dst []byte, b batchLine) []byte {
+	dst = strconv.AppendUint(append(dst, batchPrefix+`{"first":`...), b.First, 10)
+	dst = strconv.AppendUint(append(dst, `,"count":`...), b.Count, 10)
+	dst = strconv.AppendInt(append(dst, `,"bytes":`...), b.Bytes, 10)
+	return append(dst, "}}\n"...)
+}
+
+func parseBatchLine(line []byte) (batchLine, error) {
+	var b struct {
+		Batch batchLine `json:"batch"`
+	}
+	if json.Unmarshal(line, &b) != nil {
+		return batchLine{}, errors.New("not a batch line")
+	}
+	if !rendersAs(line, appendBatchLine(nil, b.Batch)) {
+		return batchLine{}, errors.New("not in the one spelling of a batch line")
+	}
+	return b.Batch, nil
+}
+
+// appendCheckpointLine appends the line that holds the signed note.
+func appendCheckpointLine(dst, signed []byte) []byte {
+	dst = append(dst, checkpointPrefix+`"`...)
+	for _, c := range signed { // a note has no control byte but the line end, and no quote of ours
+		switch c {
+		case '\n':
+			dst = append(dst, `\n`...)
+		case '"', '\\':
+			dst = append(dst, '\\', c)
+		default:
+			dst = append(dst, c)
+		}
+	}
+	return append(dst, "\"}\n"...)
+}
+
+// parseCheckpointLine returns the signed note, its signature unchecked.
+func parseCheckpointLine(line []byte) ([]byte, error) {
+	var c struct {
+		Checkpoint string `json:"checkpoint"`
+	}
+	if json.Unmarshal(line, &c) != nil {
+		return nil, errors.New("not a checkpoint line")
+	}
+	if !rendersAs(line, appendCheckpointLine(nil, []byte(c.Checkpoint))) {
+		return nil, errors.New("not in the one spelling of a checkpoint line")
+	}
+	return []byte(c.Checkpoint), nil
+}
+
+// rendersAs compares a line without its end and a rendering with it.
+func rendersAs(line, rendered []byte) bool {
+	return len(rendered) == len(line)+1 && bytes.Equal(line, rendered[:len(line)])
+}
+
+// checkpoint is what a signed note says of a tree.
+type checkpoint struct {
+	Origin string
+	Size   uint64
+	Root   tlog.Hash
+}
+
+func (c checkpoint) text() string {
+	return fmt.Sprintf("%s\n%d\n%s\n", c.Origin, c.Size, base64.StdEncoding.EncodeToString(c.Root[:]))
+}
+
+func (c checkpoint) sign(s note.Signer) ([]byte, error) {
+	return note.Sign(&note.Note{Text: c.text()}, s)
+}
+
+// parseCheckpoint reads the text of a note. It says nothing of signatures.
+func parseCheckpoint(text string) (checkpoint, error) {
+	bad := errors.New("not a checkpoint (origin, size and root, each on its line)")
+	lines := bytes.Split([]byte(text), []byte("\n"))
+	if len(lines) != 4 {
+		return checkpoint{}, bad
+	}
+	size, err := strconv.ParseUint(string(lines[1]), 10, 53)
+	if err != nil {
+		return checkpoint{}, bad
+	}
+	root, err := base64.StdEncoding.DecodeString(string(lines[2]))
+	if err != nil || len(root) != tlog.HashSize {
+		return checkpoint{}, bad
+	}
+	c := checkpoint{Origin: string(lines[0]), Size: size, Root: tlog.Hash(root)}
+	if c.text() != text {
+		return checkpoint{}, bad // "007", or base64 with stray bits
+	}
+	return c, nil
+}
+
+// noteText returns the text that a note's signatures are over.
+func noteText(signed []byte) (string, bool) {
+	i := bytes.LastIndex(signed, []byte("\n\n"))
+	if i < 0 {
+		return "", false
+	}
+	return string(signed[:i+1]), true
+}
+
+// openCheckpoint checks a note's signature by one of known and reads its text.
+// An error that is a *note.UnverifiedNoteError means that none of the
+// signatures is by a known key; *note.InvalidSignatureError a forged one.
+func openCheckpoint(signed []byte, known note.Verifiers) (checkpoint, error) {
+	n, err := note.Open(signed, known)
+	if err != nil {
+		return checkpoint{}, err
+	}
+	return parseCheckpoint(n.Text)
+}
+
+// openStored is openCheckpoint for what a log itself stores: exactly one
+// signature, spelled in the one way. The last check is for the two bits of the
+// base64 that decoders drop: with them flipped the signature would still hold.
+func openStored(signed []byte, known note.Verifiers) (checkpoint, error) {
+	n, err := note.Open(signed, known)
+	if err != nil {
+		return checkpoint{}, err
+	}
+	sig, err := base64.StdEncoding.DecodeString(n.Sigs[0].Base64)
+	if err != nil || len(n.Sigs) != 1 || len(n.UnverifiedSigs) != 0 ||
+		n.Sigs[0].Base64 != base64.StdEncoding.EncodeToString(sig) ||
+		!bytes.Equal(signed, fmt.Appendf(nil, "%s\n— %s %s\n", n.Text, n.Sigs[0].Name, n.Sigs[0].Base64)) {
+		return checkpoint{}, errors.New("the checkpoint's signature is not in its one spelling")
+	}
+	return parseCheckpoint(n.Text)
+}

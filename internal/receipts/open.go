@@ -1,0 +1,260 @@
+package receipts
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/mod/sumdb/note"
+)
+
+// Open opens the receipt log below the data folder dir, or begins one: the
+// segments in dir/receipts, the signing key beside that folder. It reads the
+// whole log, repairs a torn tail, and closes the intents that a crash has left
+// without an outcome. The error is ErrLocked where somebody else has the log,
+// and a *Damage, which names file and place, where it does not hold: then
+// nothing has been changed.
+func Open(dir string, o Options) (*Log, error) {
+	if o.Sync != "" && o.Sync != SyncAlways && o.Sync != SyncInterval {
+		return nil, fmt.Errorf("receipts: sync mode %q: want %q or %q", o.Sync, SyncAlways, SyncInterval)
+	}
+	folder := filepath.Join(dir, logFolder)
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return nil, err
+	}
+	lock, err := lockFolder(folder)
+	if err != nil {
+		return nil, err
+	}
+	l, p, err := open(dir, folder, o)
+	if err != nil {
+		lock.Close()
+		return nil, fmt.Errorf("receipt log: %w", err)
+	}
+	l.lock = lock
+	started := l.tree.size
+	go l.run()
+	if err := l.begin(p, started); err != nil {
+		l.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+func open(dir, folder string, o Options) (*Log, *past, error) {
+	firsts, err := listSegments(folder)
+	if err != nil {
+		return nil, nil, err
+	}
+	key, err := loadSigning(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		if len(firsts) > 0 {
+			return nil, nil, fmt.Errorf("%s holds a log, but its signing key %s is missing: bring the key back, or move the folder away to begin a new log", folder, filepath.Join(dir, signingKeyFile))
+		}
+		key, err = createSigning(dir)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	l := &Log{
+		dir: dir, folder: folder, key: key, clock: o.Clock, replica: o.Replica,
+		interval: o.Sync == SyncInterval, limit: segmentSize, disk: realDisk,
+		logger: o.Logger, onCommit: o.OnCommit,
+		wake: make(chan struct{}, 1), stopped: make(chan struct{}),
+	}
+	l.room = sync.NewCond(&l.mu)
+	if l.logger == nil {
+		l.logger = slog.New(slog.DiscardHandler)
+	}
+	if o.disk != nil {
+		l.disk = *o.disk
+	}
+	if o.segmentSize > 0 {
+		l.limit = o.segmentSize
+	}
+	p, err := l.load()
+	return l, p, err
+}
+
+// past is what reading the log from its beginning tells.
+type past struct {
+	intents map[string]openIntent
+	begun   bool   // there is a segment
+	last    uint64 // the first entry of the last one
+	end     int64  // of the good bytes in it
+	repair  *Recovery
+}
+
+type openIntent struct {
+	index  uint64
+	record *Record
+}
+
+// load brings the log into the state that its files say.
+func (l *Log) load() (*past, error) {
+	p, w, err := l.read()
+	if err != nil {
+		return nil, err
+	}
+	l.tree, l.seqs, l.next = w.tree, w.seqs, w.tree.size
+	l.filling = newBatch(l.next)
+	if p.begun {
+		l.segment, err = openSegment(l.disk, l.folder, p.last, p.end, l.limit)
+	} else {
+		l.segment, err = createSegment(l.disk, l.folder, 0, l.limit)
+	}
+	if err != nil {
+		return nil, err
+	}
+	// What was read may be in memory only: the process that wrote it can have
+	// died before its sync. Nothing is signed that is not on disk.
+	if err := l.segment.sync(); err != nil {
+		return nil, errors.Join(err, l.segment.file.Close())
+	}
+	signed, err := checkpoint{l.key.origin, l.tree.size, l.tree.root()}.sign(l.key.signer)
+	if err != nil {
+		return nil, err
+	}
+	l.newest.Store(&signed)
+	l.size.Store(l.tree.size)
+	l.signed = signed
+	// The empty tree's checkpoint is never stored: it says nothing.
+	l.signedIn = l.tree.size == 0 || w.lastCheckpoint == l.tree.size
+	l.published = l.tree.size == 0
+	return p, nil
+}
+
+// read walks through the segments and settles the tail.
+func (l *Log) read() (*past, *walker, error) {
+	known, err := l.knownCheckpoint()
+	if err != nil {
+		return nil, nil, err
+	}
+	p := &past{intents: make(map[string]openIntent)}
+	w := newWalker(l.folder)
+	defer w.reader.close()
+	w.accept = l.key.tagHolds
+	w.origin = l.key.origin
+	var lastNote []byte
+	var noteAt Position
+	err = w.toEnd(func(e event) error {
+		switch e.kind {
+		case aCheckpoint:
+			lastNote, noteAt = append(lastNote[:0], e.note...), e.at
+		case aRecord:
+			l.remember(p, e)
+			if known != nil && e.index+1 == known.Size && w.tree.root() != known.Root {
+				return &Damage{e.at, e.index, e.record.ID, "the log up to here is not what its checkpoint file was signed over"}
+			}
+		}
+		return nil
+	})
+	p.begun, p.last, p.end = w.reader.file != nil, w.reader.first, w.reader.offset
+	var damage *Damage
+	switch {
+	case errors.As(err, &damage):
+	case err != io.EOF:
+		return nil, nil, err
+	}
+	// The tags have shown that this key wrote the records, and the roots that
+	// the checkpoints are over them. One signature shows that these are ours.
+	if lastNote != nil {
+		if _, err := openStored(lastNote, l.key.verify); err != nil {
+			return nil, nil, &Damage{Position: noteAt, Index: w.tree.size, What: err.Error()}
+		}
+	}
+	if known != nil && known.Size > w.tree.size {
+		lost := fmt.Errorf("%s: the log holds %d entries, but its own checkpoint covers %d: acknowledged entries are missing", l.folder, w.tree.size, known.Size)
+		if damage != nil {
+			lost = fmt.Errorf("%w (%w)", lost, damage)
+		}
+		return nil, nil, lost
+	}
+	if damage != nil || w.torn() {
+		if err := l.settle(p, w, damage); err != nil {
+			return nil, nil, err
+		}
+	}
+	return p, w, nil
+}
+
+// knownCheckpoint reads the checkpoint file; nil where there is none.
+func (l *Log) knownCheckpoint() (*checkpoint, error) {
+	path := filepath.Join(l.folder, checkpointFile)
+	signed, err := os.ReadFile(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	c, err := openCheckpoint(signed, l.key.verify)
+	var unverified *note.UnverifiedNoteError
+	switch {
+	case errors.As(err, &unverified):
+		return nil, fmt.Errorf("%s: not signed by the key in %s: the two do not belong together", path, filepath.Join(l.dir, signingKeyFile))
+	case err != nil:
+		// It is written without a sync, so a machine that lost its power may
+		// have left anything. It is a copy: the segments decide.
+		l.logger.Warn("checkpoint file is not readable and is written anew", "file", path, "error", err)
+		return nil, nil
+	}
+	return &c, nil
+}
+
+// remember keeps what has to be known of a record once the log is open.
+func (l *Log) remember(p *past, e event) {
+	switch e.record.Kind {
+	case KindIntent:
+		p.intents[e.record.ID] = openIntent{e.index, e.record}
+	case KindOutcome:
+		delete(p.intents, e.record.ID)
+	}
+	l.recent.mu.Lock()
+	defer l.recent.mu.Unlock()
+	l.recent.addLocked(e.record.ID, e.record.Kind, place{e.segment, e.at.Offset, len(e.line) + 1})
+}
+
+// begin appends what the start itself has to say, in one batch.
+func (l *Log) begin(p *past, size uint64) error {
+	var records []*Record
+	if size == 0 {
+		records = append(records, &Record{Kind: KindKey, VKey: l.key.vkey})
+	}
+	if p.repair != nil {
+		records = append(records, &Record{Kind: KindRecovery, Recovery: p.repair})
+	}
+	open := slices.SortedFunc(maps.Values(p.intents), func(a, b openIntent) int {
+		return cmp.Compare(a.index, b.index)
+	})
+	for _, o := range open {
+		r := *o.record // who called what; how it ended is what nobody knows
+		r.Kind, r.Ending, r.Time = KindOutcome, OutcomeUnknown, time.Time{}
+		records = append(records, &r)
+	}
+	var last *batch
+	for _, r := range records {
+		_, b, err := l.enqueue(r)
+		if err != nil {
+			return err
+		}
+		last = b
+	}
+	if len(open) > 0 {
+		l.logger.Warn("calls of the last run have no outcome and are recorded as unknown", "count", len(open))
+	}
+	if last == nil || l.interval {
+		return nil
+	}
+	<-last.done
+	return last.err
+}

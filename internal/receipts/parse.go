@@ -1,0 +1,300 @@
+package receipts
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// maxLine is the longest line that readers accept, its line end not counted.
+const maxLine = 65535
+
+// ParseRecord reads one record line, without its line end. It accepts only the
+// one spelling that a writer of this version produces: it renders what it has
+// read and compares, so no two lines mean the same record. It cannot check the
+// tag, which takes the writer's key, nor whether the record is in any log.
+func ParseRecord(line []byte) (*Record, error) {
+	body := len(line) - tagLine
+	if body < 0 || !bytes.HasPrefix(line[body:], []byte(tagMember)) || !bytes.HasSuffix(line, []byte(`"}`)) {
+		return nil, errors.New("a record line has to end with its tag")
+	}
+	if err := checkTagText(line[body+len(tagMember) : len(line)-len(`"}`)]); err != nil {
+		return nil, err
+	}
+	p := parser{s: string(line[:body])}
+	r, err := p.record()
+	if err != nil {
+		return nil, fmt.Errorf("column %d: %w", p.at+1, err)
+	}
+	if !r.Kind.Valid() {
+		return nil, fmt.Errorf("kind %q is not known to this version", r.Kind)
+	}
+	if r.Ending != "" && !r.Ending.Valid() {
+		return nil, fmt.Errorf("ending %q is not known to this version", r.Ending)
+	}
+	if again := appendFields(make([]byte, 0, body), r, 0); !bytes.Equal(again, line[:body]) {
+		return nil, errors.New("not in the one spelling of a record")
+	}
+	return r, nil
+}
+
+// checkTagText wants 22 characters of URL-safe base64, the last of which
+// carries two bits only: otherwise sixteen texts would be the same tag.
+func checkTagText(text []byte) error {
+	for _, c := range text {
+		if c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '-' || c == '_' {
+			continue
+		}
+		return errors.New("the tag is not base64")
+	}
+	switch text[len(text)-1] {
+	case 'A', 'Q', 'g', 'w':
+		return nil
+	}
+	return errors.New("the tag is not in its one spelling")
+}
+
+// parser reads a record's members. It is lenient about order and repetition,
+// since rendering again finds both.
+type parser struct {
+	s  string
+	at int
+}
+
+var errSyntax = errors.New("not a record")
+
+func (p *parser) record() (*Record, error) {
+	if !strings.HasPrefix(p.s, `{"v":1,"kind":`) {
+		if strings.HasPrefix(p.s, `{"v":`) {
+			return nil, errors.New("a record of a version that this program does not know")
+		}
+		return nil, errSyntax
+	}
+	r := new(Record)
+	p.at = len(`{"v":1`)
+	for p.at < len(p.s) {
+		name, err := p.name(',')
+		if err != nil {
+			return nil, err
+		}
+		if err := p.member(r, name); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+func (p *parser) member(r *Record, name string) (err error) {
+	switch name {
+	case "kind":
+		err = text(p, &r.Kind)
+	case "id":
+		err = text(p, &r.ID)
+	case "t":
+		var t string
+		if err = text(p, &t); err == nil {
+			r.Time, err = time.Parse(timeLayout, t)
+		}
+	case "seq":
+		err = integer(p, &r.Seq)
+	case "tenant":
+		err = text(p, &r.Tenant)
+	case "caller":
+		err = text(p, &r.Caller)
+	case "key":
+		err = text(p, &r.Key)
+	case "principal":
+		err = text(p, &r.Principal)
+	case "chain":
+		err = p.chain(r)
+	case "service":
+		err = text(p, &r.Service)
+	case "action":
+		err = text(p, &r.Action)
+	case "method":
+		err = text(p, &r.Method)
+	case "params":
+		r.Params = new(ParamsHash)
+		err = p.object(func(name string) error {
+			switch name {
+			case "alg":
+				return text(p, &r.Params.Alg)
+			case "hash":
+				return text(p, &r.Params.Hash)
+			}
+			return errSyntax
+		})
+	case "decision":
+		err = text(p, &r.Decision)
+	case "code":
+		err = text(p, &r.Code)
+	case "limit":
+		err = text(p, &r.Limit)
+	case "status":
+		err = integer(p, &r.Status)
+	case "in":
+		err = integer(p, &r.In)
+	case "out":
+		err = integer(p, &r.Out)
+	case "ending":
+		err = text(p, &r.Ending)
+	case "queue_us":
+		err = integer(p, &r.QueueMicros)
+	case "upstream_us":
+		err = integer(p, &r.UpstreamMicros)
+	case "total_us":
+		err = integer(p, &r.TotalMicros)
+	case "request_id":
+		err = text(p, &r.RequestID)
+	case "client_addr":
+		err = text(p, &r.ClientAddr)
+	case "replica":
+		err = text(p, &r.Replica)
+	case "recovery":
+		r.Recovery = new(Recovery)
+		err = p.object(func(name string) error {
+			switch name {
+			case "file":
+				return text(p, &r.Recovery.File)
+			case "offset":
+				return integer(p, &r.Recovery.Offset)
+			case "bytes":
+				return integer(p, &r.Recovery.Bytes)
+			case "sha256":
+				return text(p, &r.Recovery.SHA256)
+			case "kept":
+				return integer(p, &r.Recovery.Kept)
+			}
+			return errSyntax
+		})
+	case "vkey":
+		err = text(p, &r.VKey)
+	case "interval":
+		r.Interval, err = true, p.literal("true")
+	case "cut":
+		r.Cut, err = true, p.literal("true")
+	default:
+		err = fmt.Errorf("member %q is not known to this version", name)
+	}
+	return err
+}
+
+func (p *parser) chain(r *Record) error {
+	for open := "["; ; open = "," {
+		if err := p.literal(open); err != nil {
+			return err
+		}
+		var link string
+		if err := text(p, &link); err != nil {
+			return err
+		}
+		r.Chain = append(r.Chain, link)
+		if p.literal("]") == nil {
+			return nil
+		}
+	}
+}
+
+func (p *parser) object(member func(name string) error) error {
+	for open := byte('{'); ; open = ',' {
+		name, err := p.name(open)
+		if err != nil {
+			return err
+		}
+		if err := member(name); err != nil {
+			return err
+		}
+		if p.literal("}") == nil {
+			return nil
+		}
+	}
+}
+
+func (p *parser) literal(want string) error {
+	if !strings.HasPrefix(p.s[p.at:], want) {
+		return errSyntax
+	}
+	p.at += len(want)
+	return nil
+}
+
+// name reads open, a member's name and the colon.
+func (p *parser) name(open byte) (string, error) {
+	if err := p.literal(string(open) + `"`); err != nil {
+		return "", err
+	}
+	end := strings.IndexByte(p.s[p.at:], '"')
+	if end < 0 {
+		return "", errSyntax
+	}
+	name := p.s[p.at : p.at+end]
+	p.at += end
+	return name, p.literal(`":`)
+}
+
+func integer[T int | int64 | uint64](p *parser, into *T) error {
+	start := p.at
+	for p.at < len(p.s) && p.s[p.at] >= '0' && p.s[p.at] <= '9' {
+		p.at++
+	}
+	n, err := strconv.ParseUint(p.s[start:p.at], 10, 53)
+	if err != nil {
+		return errSyntax
+	}
+	*into = T(n)
+	return nil
+}
+
+func text[T ~string](p *parser, into *T) error {
+	if err := p.literal(`"`); err != nil {
+		return err
+	}
+	start := p.at
+	for p.at < len(p.s) {
+		switch p.s[p.at] {
+		case '"': // the usual text: nothing was escaped
+			*into = T(p.s[start:p.at])
+			p.at++
+			return nil
+		case '\\':
+			s, err := p.unescape(p.s[start:p.at])
+			*into = T(s)
+			return err
+		}
+		p.at++
+	}
+	return errSyntax
+}
+
+// unescape reads on from the first backslash of a text that began with head.
+func (p *parser) unescape(head string) (string, error) {
+	b := []byte(head)
+	for p.at < len(p.s) {
+		c := p.s[p.at]
+		p.at++
+		switch {
+		case c == '"':
+			return string(b), nil
+		case c != '\\':
+			b = append(b, c)
+		case p.literal(`"`) == nil:
+			b = append(b, '"')
+		case p.literal(`\`) == nil:
+			b = append(b, '\\')
+		case p.literal("u") == nil && p.at+4 <= len(p.s):
+			r, err := strconv.ParseUint(p.s[p.at:p.at+4], 16, 16)
+			if err != nil {
+				return "", errSyntax
+			}
+			p.at += 4
+			b = utf8.AppendRune(b, rune(r))
+		default:
+			return "", errSyntax
+		}
+	}
+	return "", errSyntax
+}

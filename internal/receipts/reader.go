@@ -1,0 +1,199 @@
+package receipts
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+const (
+	logFolder      = "receipts"
+	checkpointFile = "checkpoint"
+	lockFile       = "lock"
+	quarantine     = "quarantine"
+	segmentSuffix  = ".jsonl"
+	segmentDigits  = 20
+	readSize       = 256 << 10
+)
+
+// Position is a place in a log's files.
+type Position struct {
+	File   string `json:"file"` // base name of the segment
+	Offset int64  `json:"offset"`
+	Line   int    `json:"line"` // from 1
+}
+
+func (p Position) String() string {
+	return fmt.Sprintf("%s:%d (byte %d)", p.File, p.Line, p.Offset)
+}
+
+// segmentName is the file name of the segment that begins with entry first.
+func segmentName(first uint64) string {
+	return fmt.Sprintf("%0*d%s", segmentDigits, first, segmentSuffix)
+}
+
+// listSegments returns the first entries of the segments in folder, ascending.
+// A file that ends like a segment and is not named like one is an error: to
+// pass it over would be to pass over records.
+func listSegments(folder string) ([]uint64, error) {
+	files, err := os.ReadDir(folder)
+	if err != nil {
+		return nil, err
+	}
+	var firsts []uint64
+	for _, f := range files {
+		digits, ok := strings.CutSuffix(f.Name(), segmentSuffix)
+		if !ok || strings.HasPrefix(f.Name(), ".") {
+			continue
+		}
+		first, err := strconv.ParseUint(digits, 10, 53)
+		if err != nil || segmentName(first) != f.Name() || !f.Type().IsRegular() {
+			return nil, fmt.Errorf("%s: not a segment of a receipt log", filepath.Join(folder, f.Name()))
+		}
+		firsts = append(firsts, first)
+	}
+	slices.Sort(firsts)
+	return firsts, nil
+}
+
+var errLongLine = errors.New("the line is longer than any record may be")
+
+// reader yields the lines of a log's segments, one after the other. At the end
+// of what is written it returns io.EOF and can be asked again later: it goes on
+// from there, into a new segment too. Memory is one buffer.
+type reader struct {
+	folder string
+	file   *os.File
+	first  uint64 // of the open segment
+	offset int64  // of buf[start] in the file
+	line   int    // number of the line that ends next
+	buf    []byte
+	start  int
+	end    int
+}
+
+func newReader(folder string) *reader {
+	return &reader{folder: folder, buf: make([]byte, readSize)}
+}
+
+func (r *reader) close() {
+	if r.file != nil {
+		r.file.Close()
+	}
+}
+
+// at is the position of the next line.
+func (r *reader) at() Position {
+	return Position{File: segmentName(r.first), Offset: r.offset, Line: r.line}
+}
+
+// partial is what follows the last line end.
+func (r *reader) partial() []byte { return r.buf[r.start:r.end] }
+
+// next returns the next line without its end, and whether it is the first of a
+// segment. The bytes are good until the next call.
+func (r *reader) next() (line []byte, at Position, begins bool, err error) {
+	if r.file == nil {
+		if err := r.openAfter(nil); err != nil {
+			return nil, Position{}, false, err
+		}
+	}
+	scanned := 0
+	for {
+		if i := bytes.IndexByte(r.buf[r.start+scanned:r.end], '\n'); i >= 0 {
+			line, at = r.buf[r.start:r.start+scanned+i], r.at()
+			r.start += len(line) + 1
+			r.offset += int64(len(line) + 1)
+			r.line++
+			return line, at, at.Offset == 0, nil
+		}
+		scanned = r.end - r.start
+		if scanned > maxLine {
+			return nil, r.at(), false, errLongLine
+		}
+		switch err := r.fill(); {
+		case err == io.EOF:
+			if err := r.openAfter(&r.first); err != nil {
+				return nil, r.at(), false, err
+			}
+			scanned = 0
+		case err != nil:
+			return nil, r.at(), false, err
+		}
+	}
+}
+
+// fill reads more of the open segment.
+func (r *reader) fill() error {
+	if r.start > 0 {
+		copy(r.buf, r.buf[r.start:r.end])
+		r.start, r.end = 0, r.end-r.start
+	}
+	n, err := r.file.ReadAt(r.buf[r.end:], r.offset+int64(r.end))
+	r.end += n
+	if n > 0 || err == nil {
+		return nil
+	}
+	return err
+}
+
+// openAfter opens the segment after the given one, or the first. There being
+// none is io.EOF. What is left of the old one has no line end: with a segment
+// after it that is no longer the tail of a log that is being written.
+func (r *reader) openAfter(done *uint64) error {
+	firsts, err := listSegments(r.folder)
+	if err != nil {
+		return err
+	}
+	for _, first := range firsts {
+		if done != nil && first <= *done {
+			continue
+		}
+		// The segment may have grown between the read that found its end and
+		// the listing, and only then got its successor.
+		if r.file != nil {
+			if err := r.fill(); err != io.EOF {
+				return err
+			}
+		}
+		if r.end > r.start {
+			return fmt.Errorf("the line has no end: %w", errNotTail)
+		}
+		f, err := os.Open(filepath.Join(r.folder, segmentName(first)))
+		if err != nil {
+			return err
+		}
+		r.close()
+		r.file, r.first, r.offset, r.line, r.start, r.end = f, first, 0, 1, 0, 0
+		return nil
+	}
+	return io.EOF
+}
+
+var errNotTail = errors.New("more of the log follows")
+
+// Folder returns the folder with the segments for a path that a person gives:
+// a data folder, a copy that holds only its receipts folder, or that itself.
+func Folder(path string) (string, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return "", err
+	}
+	if !info.IsDir() {
+		return "", fmt.Errorf("%s: not a folder", path)
+	}
+	inner := filepath.Join(path, logFolder)
+	if info, err := os.Stat(inner); err == nil && info.IsDir() {
+		return inner, nil
+	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
+	return path, nil
+}

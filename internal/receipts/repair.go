@@ -1,0 +1,162 @@
+package receipts
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+)
+
+// settle decides what the bytes after the last good line are, and repairs what
+// a crash explains: the last write, of which any part may be missing. damage is
+// nil where the log just ends too early. On return w.tree is the log as it will be.
+func (l *Log) settle(p *past, w *walker, damage *Damage) error {
+	at := w.reader.at()
+	if damage != nil {
+		at = damage.Position
+	} else {
+		damage = w.damage(at, "", "the log ends in the middle of a batch")
+	}
+	firsts, err := listSegments(l.folder)
+	if err != nil {
+		return err
+	}
+	if firsts[len(firsts)-1] != p.last || at.Offset == 0 && (w.left > 0 || p.last != w.tree.size) {
+		return damage
+	}
+	path := filepath.Join(l.folder, segmentName(p.last))
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	synced, err := l.syncedAfter(f, at.Offset, w.tree.size)
+	if err != nil {
+		return err
+	}
+	if synced {
+		return damage
+	}
+	return l.cut(f, p, w, at.Offset)
+}
+
+// syncedAfter reports whether something stands behind from that was written only
+// after entry size had been synced: a batch of ours that begins further on, or
+// a checkpoint of ours over more. Then what is wrong here was once right, and
+// no crash explains it. A batch that begins with entry size itself may have been
+// part of the write that was torn.
+func (l *Log) syncedAfter(f *os.File, from int64, size uint64) (bool, error) {
+	lines := bufio.NewReaderSize(io.NewSectionReader(f, from, 1<<62), maxLine+1)
+	var announced *batchLine
+	for {
+		line, err := lines.ReadSlice('\n')
+		if errors.Is(err, bufio.ErrBufferFull) {
+			announced = nil
+			continue
+		}
+		if err == io.EOF {
+			return false, nil
+		}
+		if err != nil {
+			return false, err
+		}
+		line = line[:len(line)-1]
+		if announced != nil && announced.First > size && l.key.tagHolds(line, announced.First) {
+			return true, nil
+		}
+		announced = nil
+		if b, err := parseBatchLine(line); err == nil {
+			announced = &b
+		} else if signed, err := parseCheckpointLine(line); err == nil {
+			if c, err := openStored(signed, l.key.verify); err == nil && c.Size > size {
+				return true, nil
+			}
+		}
+	}
+}
+
+// cut removes the bytes from offset on, after keeping them in the quarantine
+// folder. Records of a torn batch that stand before offset are kept: their
+// batch line is written again for as many as there are.
+func (l *Log) cut(f *os.File, p *past, w *walker, offset int64) error {
+	var again []byte // the batch that stays, to be written at begin
+	begin := offset
+	kept := w.batch.Count - w.left
+	if w.left > 0 {
+		begin = w.batchAt.Offset
+		if kept > 0 {
+			old := int64(len(appendBatchLine(nil, w.batch)))
+			records := make([]byte, offset-begin-old)
+			if _, err := f.ReadAt(records, begin+old); err != nil {
+				return err
+			}
+			again = appendBatchLine(nil, batchLine{w.batch.First, kept, int64(len(records))})
+			l.recent.move(place{segment: p.last, at: begin}, int64(len(again))-old)
+			again = append(again, records...)
+		} else {
+			offset = begin
+		}
+	} else {
+		kept = 0
+	}
+	repair, err := l.quarantine(f, offset)
+	if err != nil {
+		return err
+	}
+	if repair != nil {
+		repair.Kept = int64(kept)
+		l.logger.Warn("the receipt log had a torn tail; it was cut", "file", repair.File, "offset", repair.Offset, "bytes", repair.Bytes, "kept", kept)
+	}
+	if len(again) > 0 {
+		if err := l.disk.write(f, again, begin); err != nil {
+			return err
+		}
+	}
+	p.end, p.repair = begin+int64(len(again)), repair
+	if err := f.Truncate(p.end); err != nil {
+		return err
+	}
+	return l.disk.sync(f)
+}
+
+// quarantine copies what stands from offset on into a file of its own. Nothing
+// but zeros is no data: space that a file system has given to the file and not
+// filled. Then, and where nothing stands there, the result is nil.
+func (l *Log) quarantine(f *os.File, offset int64) (*Recovery, error) {
+	folder := filepath.Join(l.folder, quarantine)
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return nil, err
+	}
+	tmp, err := os.CreateTemp(folder, ".new-*")
+	if err != nil {
+		return nil, err
+	}
+	defer os.Remove(tmp.Name())
+	defer tmp.Close()
+	hash := sha256.New()
+	var seen zeros
+	n, err := io.Copy(io.MultiWriter(tmp, hash, &seen), io.NewSectionReader(f, offset, 1<<62))
+	if err != nil || !seen.other {
+		return nil, err
+	}
+	sum := hex.EncodeToString(hash.Sum(nil))
+	file := filepath.Base(f.Name())
+	name := fmt.Sprintf("%s-%d-%s", file, offset, sum[:16])
+	if err := errors.Join(tmp.Sync(), os.Rename(tmp.Name(), filepath.Join(folder, name)), syncDir(folder)); err != nil {
+		return nil, err
+	}
+	return &Recovery{File: file, Offset: offset, Bytes: n, SHA256: sum}, nil
+}
+
+// zeros is a writer that notices whether anything but zero bytes came by.
+type zeros struct{ other bool }
+
+func (z *zeros) Write(b []byte) (int, error) {
+	z.other = z.other || len(bytes.Trim(b, "\x00")) > 0
+	return len(b), nil
+}

@@ -1,0 +1,60 @@
+package receipts
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"github.com/jonboulle/clockwork"
+)
+
+// Stored is a record as it stands in a log.
+type Stored struct {
+	Index  uint64
+	At     Position
+	Line   []byte // the leaf; good until the next record
+	Record *Record
+}
+
+// Scan calls visit for each record in folder, in log order, up to the last one
+// that is wholly written. It needs no lock and no key, works while a gateway
+// writes, and proves nothing: that is Verify's. An error of visit ends it and
+// is returned.
+func Scan(folder string, visit func(Stored) error) error {
+	w := newWalker(folder)
+	defer w.reader.close()
+	return scan(w, visit)
+}
+
+// followEvery is how often Follow looks for more.
+const followEvery = 200 * time.Millisecond
+
+// Follow is Scan that waits for more at the end, until ctx is done.
+func Follow(ctx context.Context, clock clockwork.Clock, folder string, visit func(Stored) error) error {
+	w := newWalker(folder)
+	defer w.reader.close()
+	for {
+		if err := scan(w, visit); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-clock.After(followEvery):
+		}
+	}
+}
+
+func scan(w *walker, visit func(Stored) error) error {
+	err := w.toEnd(func(e event) error {
+		if e.kind != aRecord {
+			return nil
+		}
+		return visit(Stored{e.index, e.at, e.line, e.record})
+	})
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}

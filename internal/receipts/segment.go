@@ -1,0 +1,73 @@
+package receipts
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+)
+
+const segmentSize = 64 << 20
+
+// segment is the file that is being written. Only the committer uses it.
+type segment struct {
+	disk  disk
+	file  *os.File
+	path  string
+	first uint64
+	size  int64 // where the next byte goes; nothing stands behind it
+}
+
+// createSegment begins the file for the entries from first on. Its header is
+// written with its first batch.
+func createSegment(d disk, folder string, first uint64, limit int64) (*segment, error) {
+	path := filepath.Join(folder, segmentName(first))
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	reserve(f, limit)
+	if err := syncDir(folder); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return &segment{disk: d, file: f, path: path, first: first}, nil
+}
+
+// openSegment opens the last file of a log whose good bytes end at size.
+func openSegment(d disk, folder string, first uint64, size, limit int64) (*segment, error) {
+	path := filepath.Join(folder, segmentName(first))
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	reserve(f, limit)
+	return &segment{disk: d, file: f, path: path, first: first, size: size}, nil
+}
+
+// write puts b behind what is there; it is not on disk before sync.
+func (s *segment) write(b []byte) error {
+	if err := s.disk.write(s.file, b, s.size); err != nil {
+		return err
+	}
+	s.size += int64(len(b))
+	return nil
+}
+
+var errMoved = errors.New("the segment is no longer where it was created: it was removed or renamed")
+
+// sync waits for the disk and then makes sure that the name still leads to this
+// file. A log that writes on into a deleted file looks healthy and keeps nothing.
+func (s *segment) sync() error {
+	if err := s.disk.sync(s.file); err != nil {
+		return err
+	}
+	mine, err := s.file.Stat()
+	if err != nil {
+		return err
+	}
+	named, err := os.Stat(s.path)
+	if err != nil || !os.SameFile(mine, named) {
+		return errMoved
+	}
+	return nil
+}

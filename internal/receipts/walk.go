@@ -1,0 +1,213 @@
+package receipts
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"golang.org/x/mod/sumdb/tlog"
+)
+
+// Damage is a place where a log does not hold.
+type Damage struct {
+	Position
+	Index uint64 `json:"index"`        // of the entry there, or of the next one
+	ID    string `json:"id,omitempty"` // of the entry, where it can be read
+	What  string `json:"what"`
+}
+
+func (d *Damage) Error() string {
+	at := fmt.Sprintf("%s: entry %d", d.Position, d.Index)
+	if d.ID != "" {
+		at += fmt.Sprintf(" (id %s)", d.ID)
+	}
+	return at + ": " + d.What
+}
+
+type lineKind int
+
+const (
+	aHeader lineKind = iota
+	aBatch
+	aCheckpoint
+	aRecord
+)
+
+// event is one line of a log that stands where it may stand.
+type event struct {
+	kind    lineKind
+	at      Position
+	segment uint64 // the first entry of the file
+	line    []byte // good until the next step
+	header  header
+	batch   batchLine
+	note    []byte     // of a checkpoint line
+	claims  checkpoint // what the note says; the root has been compared, the signature not
+	index   uint64     // of a record
+	record  *Record
+}
+
+// walker reads a log line by line and checks all that can be checked without a
+// key: spelling, places, counts, the tree's root at each checkpoint, the
+// tenants' sequences. Its memory is the frontier and one number per tenant.
+type walker struct {
+	reader *reader
+	tree   frontier
+	seqs   map[string]uint64
+	origin string
+
+	lastCheckpoint uint64 // the size that the last checkpoint line is for
+
+	// accept, where set, has the last word on a record line before it counts.
+	accept func(line []byte, index uint64) bool
+
+	batch     batchLine
+	batchAt   Position
+	left      uint64 // records that the batch still owes
+	leftBytes int64
+}
+
+func newWalker(folder string) *walker {
+	return &walker{reader: newReader(folder), seqs: make(map[string]uint64)}
+}
+
+// torn reports whether the log ends in the middle of something, after step has
+// returned io.EOF.
+func (w *walker) torn() bool { return w.left > 0 || len(w.reader.partial()) > 0 }
+
+func (w *walker) damage(at Position, id, format string, args ...any) *Damage {
+	return &Damage{Position: at, Index: w.tree.size, ID: id, What: fmt.Sprintf(format, args...)}
+}
+
+// step returns the next line: io.EOF at the end of what is written, *Damage, or
+// an error of the file system. After a *Damage the walker is of no use.
+func (w *walker) step() (event, error) {
+	line, at, begins, err := w.reader.next()
+	switch {
+	case errors.Is(err, errNotTail), errors.Is(err, errLongLine):
+		return event{}, w.damage(at, "", "%v", err)
+	case err != nil:
+		return event{}, err
+	}
+	e := event{at: at, segment: w.reader.first, line: line}
+	switch {
+	case begins && w.left > 0:
+		err = w.damage(at, "", "the segment before ends in the middle of a batch")
+	case begins:
+		err = w.head(&e)
+	case bytes.HasPrefix(line, []byte(`{"v":`)):
+		err = w.recordLine(&e)
+	case w.left > 0:
+		err = w.damage(at, "", "the batch lacks %d of its records", w.left)
+	case bytes.HasPrefix(line, []byte(batchPrefix)):
+		err = w.batchLine(&e)
+	case bytes.HasPrefix(line, []byte(checkpointPrefix)):
+		err = w.checkpointLine(&e)
+	default:
+		err = w.damage(at, "", "not a line of a receipt log")
+	}
+	return e, err
+}
+
+func (w *walker) head(e *event) error {
+	h, err := parseHeader(e.line)
+	switch {
+	case err != nil:
+		return w.damage(e.at, "", "%v", err)
+	case segmentName(h.First) != e.at.File:
+		return w.damage(e.at, "", "the header says that entry %d is first, the file's name does not", h.First)
+	case h.First != w.tree.size:
+		return w.damage(e.at, "", "the segment begins with entry %d, but %d entries stand before it", h.First, w.tree.size)
+	case w.origin != "" && h.Log != w.origin:
+		return w.damage(e.at, "", "the segment is of another log, %s", h.Log)
+	}
+	w.origin = h.Log
+	e.kind, e.header = aHeader, h
+	return nil
+}
+
+func (w *walker) batchLine(e *event) error {
+	b, err := parseBatchLine(e.line)
+	switch {
+	case err != nil:
+		return w.damage(e.at, "", "%v", err)
+	case b.First != w.tree.size || b.Count == 0 || b.Bytes <= 0:
+		return w.damage(e.at, "", "the batch says entries %d to %d in %d bytes", b.First, b.First+b.Count-1, b.Bytes)
+	}
+	w.batch, w.batchAt, w.left, w.leftBytes = b, e.at, b.Count, b.Bytes
+	e.kind, e.batch = aBatch, b
+	return nil
+}
+
+func (w *walker) checkpointLine(e *event) error {
+	signed, err := parseCheckpointLine(e.line)
+	if err != nil {
+		return w.damage(e.at, "", "%v", err)
+	}
+	text, ok := noteText(signed)
+	if !ok {
+		return w.damage(e.at, "", "the checkpoint is not a signed note")
+	}
+	c, err := parseCheckpoint(text)
+	switch {
+	case err != nil:
+		return w.damage(e.at, "", "%v", err)
+	case c.Origin != w.origin:
+		return w.damage(e.at, "", "the checkpoint is of another log, %s", c.Origin)
+	case c.Size != w.tree.size:
+		return w.damage(e.at, "", "a checkpoint of %d entries stands after %d", c.Size, w.tree.size)
+	case c.Root != w.tree.root():
+		return w.damage(e.at, "", "the entries before this checkpoint are not those that it was signed over (root %s, signed %s)", w.tree.root(), c.Root)
+	}
+	w.lastCheckpoint = c.Size
+	e.kind, e.note, e.claims = aCheckpoint, signed, c
+	return nil
+}
+
+func (w *walker) recordLine(e *event) error {
+	if w.left == 0 {
+		return w.damage(e.at, idOf(e.line), "a record that no batch announces")
+	}
+	r, err := ParseRecord(e.line)
+	if err != nil {
+		return w.damage(e.at, idOf(e.line), "%v", err)
+	}
+	if w.accept != nil && !w.accept(e.line, w.tree.size) {
+		return w.damage(e.at, r.ID, "the record's tag is not by this log's key")
+	}
+	left, leftBytes := w.left-1, w.leftBytes-int64(len(e.line)+1)
+	switch {
+	case leftBytes < 0 || left == 0 && leftBytes != 0:
+		return w.damage(e.at, r.ID, "the batch's records do not take the %d bytes that it says", w.batch.Bytes)
+	case r.Seq != w.seqs[r.Tenant]+1:
+		return w.damage(e.at, r.ID, "record %d of tenant %q, after record %d", r.Seq, r.Tenant, w.seqs[r.Tenant])
+	}
+	w.seqs[r.Tenant] = r.Seq
+	w.left, w.leftBytes = left, leftBytes
+	e.kind, e.index, e.record = aRecord, w.tree.size, r
+	w.tree.push(tlog.RecordHash(e.line))
+	return nil
+}
+
+// idOf finds a receipt's id in a line that cannot be parsed, to name it.
+func idOf(line []byte) string {
+	_, rest, ok := bytes.Cut(line[:min(len(line), 256)], []byte(`"id":"`))
+	id, _, closed := bytes.Cut(rest, []byte(`"`))
+	if !ok || !closed || bytes.IndexByte(id, '\\') >= 0 {
+		return ""
+	}
+	return string(bytes.ToValidUTF8(id, nil))
+}
+
+// toEnd walks to the end of the log. It returns io.EOF, *Damage or another error.
+func (w *walker) toEnd(visit func(event) error) error {
+	for {
+		e, err := w.step()
+		if err != nil {
+			return err
+		}
+		if err := visit(e); err != nil {
+			return err
+		}
+	}
+}
