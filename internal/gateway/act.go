@@ -1,0 +1,157 @@
+package gateway
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// act is the body of POST /v1/act.
+type act struct {
+	Service, Action, Principal string
+	Params                     []byte // the object as it was sent; nil where none was
+}
+
+// readAct reads and bounds the body of an act. Nothing of it is read before
+// the declared length has been judged, so a client that asked with
+// "Expect: 100-continue" is refused without having sent it.
+func readAct(r *http.Request, limit int64) (act, int64, *Error) {
+	if r.Method != http.MethodPost {
+		return act{}, 0, refuse(MethodNotAllowed, "%s is not allowed here; use POST", r.Method)
+	}
+	if name := oddHeader(r.Header); name != "" {
+		return act{}, 0, refuse(BadRequest, "the header name %q has an underscore or a control byte", name)
+	}
+	if text := r.Header.Get("Content-Type"); text != "" {
+		if media, _, err := mime.ParseMediaType(text); err != nil || media != "application/json" {
+			e := refuse(BadRequest, "the body must be JSON: send Content-Type: application/json")
+			e.Status = http.StatusUnsupportedMediaType
+			return act{}, 0, e
+		}
+	}
+	if limit > 0 && r.ContentLength > limit {
+		return act{}, 0, tooLarge(limit)
+	}
+	body := io.Reader(r.Body)
+	if limit > 0 {
+		body = io.LimitReader(body, limit+1)
+	}
+	raw, err := io.ReadAll(body)
+	if err != nil {
+		return act{}, int64(len(raw)), refuse(BadRequest, "the body could not be read to its end")
+	}
+	if limit > 0 && int64(len(raw)) > limit {
+		return act{}, int64(len(raw)), tooLarge(limit)
+	}
+	a, err := parseAct(raw)
+	if err != nil {
+		return act{}, int64(len(raw)), refuse(BadRequest, "%v", err)
+	}
+	return a, int64(len(raw)), nil
+}
+
+func tooLarge(limit int64) *Error {
+	return refuse(BodyTooLarge, "the body is larger than %d bytes (AGENTGATE_MAX_REQUEST_BODY)", limit)
+}
+
+// oddHeader returns the name of a header that some server behind the gateway
+// could read as another one, or "".
+func oddHeader(h http.Header) string {
+	for name := range h {
+		if strings.IndexFunc(name, func(c rune) bool { return c == '_' || c < ' ' || c == 0x7f }) >= 0 {
+			return name
+		}
+	}
+	return ""
+}
+
+// parseAct reads the JSON of an act strictly (RFC 8259, RFC 7493): UTF-8, no
+// name twice at any depth, no lone surrogate, exact names, nothing after it.
+// What two readers could understand differently is refused.
+func parseAct(raw []byte) (act, error) {
+	var a act
+	if !utf8.Valid(raw) {
+		return a, errors.New("the body is not UTF-8")
+	}
+	d := jsontext.NewDecoder(bytes.NewReader(raw))
+	if first, err := d.ReadToken(); err != nil || first.Kind() != '{' {
+		return a, errors.New("the body must be one JSON object")
+	}
+	for d.PeekKind() != '}' {
+		name, err := d.ReadToken()
+		if err != nil {
+			return a, jsonError(err)
+		}
+		member := name.String()
+		value, err := d.ReadValue()
+		if err != nil {
+			return a, jsonError(err)
+		}
+		switch member {
+		case "service":
+			a.Service, err = text(member, value)
+		case "action":
+			a.Action, err = text(member, value)
+		case "on_behalf_of":
+			if a.Principal, err = text(member, value); err == nil && a.Principal == "" {
+				err = errors.New("on_behalf_of is empty; leave it out where there is nobody")
+			}
+		case "params":
+			if value.Kind() != '{' {
+				err = errors.New("params must be an object")
+			}
+			a.Params = value.Clone()
+		default:
+			err = fmt.Errorf("unknown member %.80q; known are service, action, on_behalf_of and params", member)
+		}
+		if err != nil {
+			return a, err
+		}
+	}
+	if _, err := d.ReadToken(); err != nil {
+		return a, jsonError(err)
+	}
+	if _, err := d.ReadToken(); !errors.Is(err, io.EOF) {
+		return a, errors.New("there is something after the JSON object")
+	}
+	switch {
+	case a.Service == "":
+		return a, errors.New("service is missing")
+	case a.Action == "":
+		return a, errors.New("action is missing")
+	}
+	return a, nil
+}
+
+// jsonError says what is wrong and where without repeating the body.
+func jsonError(err error) error {
+	var syntax *jsontext.SyntacticError
+	if errors.As(err, &syntax) {
+		return fmt.Errorf("the JSON is not valid near byte %d", syntax.ByteOffset)
+	}
+	return errors.New("the JSON ends too early")
+}
+
+// text returns the string in value: at most 256 bytes, without control
+// characters, since names go into records that people read.
+func text(member string, value jsontext.Value) (string, error) {
+	if value.Kind() != '"' {
+		return "", fmt.Errorf("%s must be a string", member)
+	}
+	b, err := jsontext.AppendUnquote(nil, value)
+	if err != nil {
+		return "", fmt.Errorf("%s is not a valid string", member)
+	}
+	s := string(b)
+	if len(s) > 256 || strings.IndexFunc(s, func(c rune) bool { return c < ' ' || c == 0x7f }) >= 0 {
+		return "", fmt.Errorf("%s is longer than 256 bytes or has control characters", member)
+	}
+	return s, nil
+}

@@ -1,0 +1,107 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"sync"
+)
+
+// running is one upstream call under way, as the drain sees it.
+type running struct {
+	cancel context.CancelCauseFunc
+
+	mu       sync.Mutex
+	isStream bool
+	border   bool // the agent has whole events only
+	leaving  bool
+	tail     []byte // the last bytes, for a border cut in two
+}
+
+// stream marks the call as a stream of events, which does not end by itself.
+func (r *running) stream() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.isStream, r.border = true, true
+}
+
+// saw notes whether the bytes relayed so far end with a whole event: with an
+// empty line, in any of the three line endings of the event stream format.
+func (r *running) saw(p []byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tail = append(r.tail, p...)
+	if n := len(r.tail); n > 4 {
+		r.tail = append(r.tail[:0], r.tail[n-4:]...)
+	}
+	r.border = bytes.HasSuffix(r.tail, []byte("\n\n")) || bytes.HasSuffix(r.tail, []byte("\r\r")) ||
+		bytes.HasSuffix(r.tail, []byte("\r\n\r\n"))
+}
+
+// leave reports whether the stream should end here.
+func (r *running) leave() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.leaving && r.border
+}
+
+// drain asks the call to end: a stream at its next event border, which may be
+// now; any other call finishes.
+func (r *running) drain() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.leaving = true
+	if r.isStream && r.border {
+		r.cancel(errShutdown)
+	}
+}
+
+// calls are the upstream calls under way. Safe for concurrent use.
+type calls struct {
+	mu       sync.Mutex
+	set      map[*running]struct{}
+	draining bool
+}
+
+func (c *calls) add(cancel context.CancelCauseFunc) *running {
+	r := &running{cancel: cancel}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.set == nil {
+		c.set = map[*running]struct{}{}
+	}
+	c.set[r] = struct{}{}
+	r.leaving = c.draining
+	return r
+}
+
+func (c *calls) remove(r *running) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.set, r)
+}
+
+// each calls f for a snapshot of the calls under way.
+func (c *calls) each(f func(*running)) {
+	c.mu.Lock()
+	list := make([]*running, 0, len(c.set))
+	for r := range c.set {
+		list = append(list, r)
+	}
+	c.mu.Unlock()
+	for _, r := range list {
+		f(r)
+	}
+}
+
+func (c *calls) drain() {
+	c.mu.Lock()
+	c.draining = true
+	c.mu.Unlock()
+	c.each((*running).drain)
+}
+
+func (c *calls) isDraining() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.draining
+}

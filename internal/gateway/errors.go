@@ -1,0 +1,145 @@
+package gateway
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+)
+
+// Code says why a call was refused. The list is closed: the same code is on the
+// wire, in the receipt and in the metric.
+type Code string
+
+// The codes, in the order in which the pipeline can meet them.
+const (
+	Unauthenticated      Code = "unauthenticated"
+	RateLimited          Code = "rate_limited"
+	BadRequest           Code = "bad_request"
+	MethodNotAllowed     Code = "method_not_allowed"
+	BodyTooLarge         Code = "body_too_large"
+	ScopeDenied          Code = "scope_denied"
+	ServiceNotFound      Code = "service_not_found"
+	ActionNotFound       Code = "action_not_found"
+	ConcurrencyLimited   Code = "concurrency_limited"
+	TenantBlocked        Code = "tenant_blocked"
+	DelegationInvalid    Code = "delegation_invalid"
+	DelegationRequired   Code = "delegation_required"
+	CredentialMissing    Code = "credential_missing"
+	CredentialRefresh    Code = "credential_refresh_failed"
+	BadParams            Code = "bad_params"
+	UpstreamUnreachable  Code = "upstream_unreachable"
+	UpstreamRedirect     Code = "upstream_redirect"
+	UpstreamTimeout      Code = "upstream_timeout"
+	ReceiptUnavailable   Code = "receipt_unavailable"
+	Draining             Code = "draining"
+	LimitsUnavailable    Code = "limits_unavailable"
+	NestedCall           Code = "nested_call"
+	Internal             Code = "internal"
+	quotaExceededProblem      = "https://iana.org/assignments/http-problem-types#quota-exceeded"
+)
+
+var statuses = map[Code]int{
+	Unauthenticated: 401, RateLimited: 429, BadRequest: 400, MethodNotAllowed: 405,
+	BodyTooLarge: 413, ScopeDenied: 403, ServiceNotFound: 404, ActionNotFound: 404,
+	ConcurrencyLimited: 429, TenantBlocked: 403, DelegationInvalid: 403,
+	DelegationRequired: 403, CredentialMissing: 403, CredentialRefresh: 502,
+	BadParams: 400, UpstreamUnreachable: 502, UpstreamRedirect: 502,
+	UpstreamTimeout: 504, ReceiptUnavailable: 503, Draining: 503,
+	LimitsUnavailable: 503, NestedCall: 409, Internal: 500,
+}
+
+// Error is a refusal. Message is for the agent, Err for the log alone: nothing
+// of it reaches the wire, since it may hold what an upstream said.
+type Error struct {
+	Code     Code
+	Message  string
+	Limit    string        // the limit that decided, empty where none did
+	Violated []string      // every limit that refused
+	Wait     time.Duration // true wait; 0 where waiting does not help
+	Never    bool          // no wait would help
+	Ran      bool          // the upstream may have acted: an SDK must not try again
+	Status   int           // 0: the code's own
+	Err      error
+}
+
+func (e *Error) Error() string {
+	if e.Err != nil {
+		return fmt.Sprintf("%s: %s: %v", e.Code, e.Message, e.Err)
+	}
+	return fmt.Sprintf("%s: %s", e.Code, e.Message)
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+func (e *Error) status() int {
+	if e.Status != 0 {
+		return e.Status
+	}
+	return statuses[e.Code]
+}
+
+func refuse(code Code, format string, args ...any) *Error {
+	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
+}
+
+// asError makes err an Error; whatever is not one is internal, and its text
+// stays inside.
+func asError(err error) *Error {
+	var e *Error
+	if errors.As(err, &e) {
+		return e
+	}
+	return &Error{Code: Internal, Message: "the gateway failed; the operator's log says why", Err: err}
+}
+
+// problem is the body of a refusal (RFC 9457).
+type problem struct {
+	Type         string   `json:"type"`
+	Title        string   `json:"title"`
+	Status       int      `json:"status"`
+	Detail       string   `json:"detail"`
+	Code         Code     `json:"code"`
+	Limit        string   `json:"limit,omitempty"`
+	Violated     []string `json:"violated-policies,omitempty"`
+	RetryAfterMS int64    `json:"retry_after_ms,omitempty"`
+	Receipt      string   `json:"receipt,omitempty"`
+}
+
+// writeError answers a refusal. It is the one place where an error becomes an
+// answer. The wait that it tells is the true one plus jitter, never less: a
+// crowd that was refused together must not come back together.
+func writeError(w http.ResponseWriter, e *Error, receipt string, jitter func(time.Duration) time.Duration) {
+	status := e.status()
+	p := problem{
+		Type: "about:blank", Title: http.StatusText(status), Status: status,
+		Detail: e.Message, Code: e.Code, Limit: e.Limit, Violated: e.Violated, Receipt: receipt,
+	}
+	h := w.Header()
+	if status == http.StatusTooManyRequests {
+		p.Type, p.Title = quotaExceededProblem, "Quota exceeded"
+	}
+	if e.Wait > 0 {
+		wait := e.Wait + jitter(e.Wait)
+		p.RetryAfterMS = int64((wait + time.Millisecond - 1) / time.Millisecond)
+		h.Set("Retry-After", fmt.Sprint(max(1, int64((wait+time.Second-1)/time.Second))))
+		h.Set("Retry-After-Ms", fmt.Sprint(p.RetryAfterMS))
+	}
+	if e.Never || e.Ran || e.Wait > time.Minute {
+		h.Set("X-Should-Retry", "false")
+	}
+	if status == http.StatusUnauthorized {
+		h.Set("WWW-Authenticate", `Bearer realm="agentgate"`)
+	}
+	if status == http.StatusMethodNotAllowed {
+		h.Set("Allow", http.MethodPost)
+	}
+	h.Set("Agentgate-Code", string(e.Code))
+	h.Set("Cache-Control", "no-store")
+	h.Set("Content-Type", "application/problem+json")
+	body, _ := json.Marshal(p) // strings and integers only: cannot fail
+	h.Set("Content-Length", fmt.Sprint(len(body)))
+	w.WriteHeader(status)
+	_, _ = w.Write(body) // the caller may be gone; the receipt is written
+}

@@ -1,0 +1,311 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"mime"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"agentgw/internal/receipts"
+	"agentgw/internal/registry"
+	"agentgw/internal/vault"
+)
+
+// Why an upstream call was ended by the gateway. They are the causes of the
+// upstream context, so that whoever sees it fail can tell why.
+var (
+	errFirstByte  = errors.New("no answer began within the service's timeout")
+	errStreamIdle = errors.New("the upstream sent nothing for AGENTGATE_STREAM_IDLE")
+	errStreamMax  = errors.New("the stream reached AGENTGATE_STREAM_MAX")
+	errShutdown   = errors.New("the gateway is draining")
+)
+
+// passed are the request headers of an agent that reach an upstream; all others
+// stay here. Everything outbound is built, nothing is copied by default.
+var passed = []string{
+	"Accept", "Accept-Encoding", "Accept-Language", "Idempotency-Key", "Last-Event-Id",
+	"Traceparent", "Tracestate",
+}
+
+// kept are the answer headers that never reach an agent: they carry credentials
+// or sessions of the service, or speak in the gateway's name. Hop-by-hop
+// headers are the ReverseProxy's to remove.
+func kept(name string) bool {
+	switch name {
+	case "Set-Cookie", "Set-Cookie2", "Authorization", "Proxy-Authenticate", "Authentication-Info",
+		"Proxy-Authentication-Info", "Www-Authenticate", "X-Request-Id":
+		return true
+	}
+	return strings.HasPrefix(name, "Agentgate-")
+}
+
+var quiet = log.New(io.Discard, "", 0) // ReverseProxy's own log repeats what upstreams say
+
+// buffers lends the copy buffers of all calls.
+type buffers struct{ pool sync.Pool }
+
+func (b *buffers) Get() []byte {
+	if p, ok := b.pool.Get().(*[]byte); ok {
+		return *p
+	}
+	return make([]byte, 32<<10)
+}
+
+func (b *buffers) Put(p []byte) { b.pool.Put(&p) }
+
+// upstreamRequest builds the request that goes out, from the declared action
+// and nothing else but the allow-listed headers.
+func upstreamRequest(ctx context.Context, in *http.Request, target *registry.Target, requestID, agent string) *http.Request {
+	out := (&http.Request{
+		Method: target.Method, URL: target.URL, Host: target.URL.Host,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: make(http.Header, 12),
+	}).WithContext(ctx)
+	for _, name := range passed {
+		if values := in.Header[name]; len(values) > 0 {
+			out.Header[name] = values
+		}
+	}
+	for name, values := range target.Header {
+		out.Header[name] = values
+	}
+	out.Header.Set("User-Agent", agent)
+	out.Header.Set("X-Request-Id", requestID)
+	if strings.Contains(strings.ToLower(strings.Join(in.Header["Te"], ",")), "trailers") {
+		out.Header.Set("Te", "trailers")
+	}
+	if target.Body != nil {
+		if out.Header.Get("Content-Type") == "" {
+			out.Header.Set("Content-Type", "application/json")
+		}
+		out.ContentLength = int64(len(target.Body))
+		out.Body = io.NopCloser(strings.NewReader(string(target.Body)))
+	}
+	return out
+}
+
+// sendOnce is the transport as the pipeline uses it: one request in, at most
+// one request out. http.Transport sends a request without a body again when a
+// kept-alive connection dies under it; a body that cannot be had twice (no
+// GetBody) takes that away, so each request gets one, an empty one if need be.
+type sendOnce struct{ http.RoundTripper }
+
+type noBody struct{}
+
+func (noBody) Read([]byte) (int, error) { return 0, io.EOF }
+func (noBody) Close() error             { return nil }
+
+func (t sendOnce) RoundTrip(r *http.Request) (*http.Response, error) {
+	r.GetBody = nil
+	if r.Body == nil || r.Body == http.NoBody {
+		r.Body = noBody{}
+	}
+	return t.RoundTripper.RoundTrip(r)
+}
+
+// forward calls the upstream and relays its answer. The end of the answer is
+// withheld until the outcome is durable and the slot is free.
+func (g *Gateway) forward(call *Call, service *registry.Service, target *registry.Target,
+	credential vault.Credential, out *answer, at *attempt, release func()) (refusal *Error) {
+
+	ctx, cancel := context.WithCancelCause(call.In.Context())
+	defer cancel(nil)
+	running := g.running.add(cancel)
+	defer g.running.remove(running)
+
+	request := upstreamRequest(ctx, call.In, target, call.RequestID, g.userAgent)
+	credential.Apply(request)
+
+	first := g.clock.AfterFunc(service.Timeout, func() { cancel(errFirstByte) })
+	defer first.Stop()
+	sent := g.clock.Now()
+
+	proxy := httputil.ReverseProxy{
+		Rewrite:    func(*httputil.ProxyRequest) {},
+		Transport:  sendOnce{g.transport(service.AllowPrivate)},
+		BufferPool: &g.buffers,
+		ErrorLog:   quiet,
+		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) {
+			refusal = g.upstreamError(ctx, call, err)
+		},
+		ModifyResponse: func(res *http.Response) error {
+			first.Stop()
+			at.answered(res.StatusCode, g.clock.Now().Sub(sent))
+			return g.relay(ctx, cancel, res, at, running, release, service.BaseURL)
+		},
+	}
+	defer func() {
+		p := recover()
+		at.sent(out.written)
+		if p != nil && p != http.ErrAbortHandler {
+			at.ending(receipts.Panic)
+			panic(p)
+		}
+		if p != nil || out.failed != nil {
+			at.ending(brokenBy(ctx, call.In.Context(), out))
+			if refusal == nil {
+				refusal = &Error{Code: Internal, Message: "the transfer broke", Err: http.ErrAbortHandler}
+			}
+		}
+	}()
+	proxy.ServeHTTP(out, request)
+	return refusal
+}
+
+// brokenBy says how a transfer that did not reach its end was broken.
+func brokenBy(upstream, client context.Context, out *answer) receipts.Ending {
+	switch cause := context.Cause(upstream); {
+	case errors.Is(cause, errShutdown):
+		return receipts.Shutdown
+	case errors.Is(cause, errStreamIdle), errors.Is(cause, errStreamMax), errors.Is(cause, errFirstByte):
+		return receipts.Timeout
+	case out.stalled():
+		return receipts.SlowClient
+	case client.Err() != nil || out.failed != nil:
+		return receipts.ClientCancelled
+	}
+	return receipts.UpstreamAborted
+}
+
+// upstreamError makes the refusal of a call whose upstream gave no usable answer.
+func (g *Gateway) upstreamError(ctx context.Context, call *Call, err error) *Error {
+	var e *Error
+	switch cause := context.Cause(ctx); {
+	case errors.As(err, &e):
+		return e
+	case errors.Is(cause, errFirstByte):
+		return &Error{Code: UpstreamTimeout, Message: fmt.Sprintf("%s did not begin to answer in time", call.Act.Service), Ran: true}
+	case errors.Is(cause, errShutdown):
+		return &Error{Code: Draining, Message: "the gateway is shutting down", Ran: true}
+	case call.In.Context().Err() != nil:
+		return &Error{Code: Internal, Message: "the caller hung up", Err: http.ErrAbortHandler}
+	case errors.Is(err, errGuarded):
+		return &Error{Code: UpstreamUnreachable, Message: fmt.Sprintf("%s may not be dialled: %v", call.Act.Service, errGuarded), Err: err}
+	}
+	// What the transport says can hold the URL, and the URL a credential: it is
+	// reduced to its kind before it may be logged.
+	var u *url.Error
+	if errors.As(err, &u) {
+		err = u.Err
+	}
+	return &Error{Code: UpstreamUnreachable, Message: fmt.Sprintf("%s could not be reached or broke off before it answered", call.Act.Service), Ran: true, Err: err}
+}
+
+// relay prepares an upstream's answer for the agent.
+func (g *Gateway) relay(ctx context.Context, cancel context.CancelCauseFunc, res *http.Response, at *attempt, running *running, release func(), base *url.URL) error {
+	if location := res.Header.Get("Location"); location != "" && res.StatusCode/100 == 3 {
+		to, err := res.Request.URL.Parse(location)
+		if err != nil || !strings.EqualFold(to.Host, base.Host) || to.Scheme != base.Scheme || to.User != nil {
+			return &Error{Code: UpstreamRedirect, Message: "the service answered with a redirect that leads away from it", Ran: true}
+		}
+	}
+	for name := range res.Header {
+		if kept(name) {
+			delete(res.Header, name)
+		}
+	}
+	finish := func() error {
+		if err := at.outcome(receipts.Complete); err != nil {
+			return err
+		}
+		release()
+		return nil
+	}
+	b := &body{ReadCloser: res.Body, left: -1, finish: finish, clock: g.clock, idle: g.settings.StreamIdle}
+	if res.ContentLength >= 0 {
+		b.left = res.ContentLength
+	}
+	if bodiless(res) {
+		// The header is the end of such an answer, so it is what has to wait.
+		return b.end()
+	}
+	if media, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type")); media == "text/event-stream" {
+		b.border = running
+		running.stream()
+	}
+	if b.idle > 0 {
+		b.timer = g.clock.AfterFunc(b.idle, func() { cancel(errStreamIdle) })
+	}
+	if g.settings.StreamMax > 0 {
+		b.old = g.clock.AfterFunc(g.settings.StreamMax, func() { cancel(errStreamMax) })
+	}
+	b.cause = func() error { return context.Cause(ctx) }
+	res.Body = b
+	return nil
+}
+
+// bodiless reports whether an answer ends with its header (RFC 9110, 6.4.1).
+func bodiless(res *http.Response) bool {
+	return res.Request.Method == http.MethodHead || res.StatusCode == http.StatusNoContent ||
+		res.StatusCode == http.StatusNotModified || res.ContentLength == 0
+}
+
+// body is an upstream's body on its way to the agent. It withholds the bytes
+// that complete the answer until finish has made the outcome durable: of a
+// bounded answer those are its last bytes, of any other the terminator, which
+// the server writes only when reading has ended.
+type body struct {
+	io.ReadCloser
+	left   int64 // bytes to come; -1 where that is not known
+	finish func() error
+	ended  bool
+	clock  interface{ Now() time.Time }
+	idle   time.Duration
+	timer  timer
+	old    timer
+	border *running
+	cause  func() error
+}
+
+type timer interface {
+	Reset(time.Duration) bool
+	Stop() bool
+}
+
+func (b *body) end() error {
+	if b.ended {
+		return nil
+	}
+	b.ended = true
+	return b.finish()
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	if b.border != nil && b.border.leave() {
+		return 0, errShutdown
+	}
+	n, err := b.ReadCloser.Read(p)
+	if b.timer != nil {
+		b.timer.Reset(b.idle)
+	}
+	if b.border != nil && n > 0 {
+		b.border.saw(p[:n])
+	}
+	if b.left >= 0 {
+		b.left -= int64(n)
+	}
+	if b.left == 0 || errors.Is(err, io.EOF) {
+		if failed := b.end(); failed != nil {
+			return 0, failed
+		}
+	}
+	return n, err
+}
+
+func (b *body) Close() error {
+	if b.timer != nil {
+		b.timer.Stop()
+	}
+	if b.old != nil {
+		b.old.Stop()
+	}
+	return b.ReadCloser.Close()
+}

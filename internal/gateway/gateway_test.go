@@ -1,0 +1,457 @@
+package gateway_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jonboulle/clockwork"
+
+	"agentgw/internal/config"
+	"agentgw/internal/gateway"
+	"agentgw/internal/identity"
+	"agentgw/internal/ratelimit"
+	"agentgw/internal/receipts"
+	"agentgw/internal/registry"
+	"agentgw/internal/vault"
+)
+
+// ledger keeps records in memory, in the order in which they came.
+type ledger struct {
+	mu      sync.Mutex
+	records []receipts.Record
+	fail    error
+}
+
+func (l *ledger) Append(r *receipts.Record) (receipts.Entry, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.fail != nil {
+		return receipts.Entry{}, l.fail
+	}
+	l.records = append(l.records, *r)
+	return receipts.Entry{Index: uint64(len(l.records))}, nil
+}
+
+func (l *ledger) Find(string) ([]json.RawMessage, error) { return nil, nil }
+
+func (l *ledger) all() []receipts.Record {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append([]receipts.Record(nil), l.records...)
+}
+
+// empty is a vault that holds nothing.
+type empty struct{}
+
+func (empty) Open(r vault.Ref, f vault.Form) (vault.Credential, error) {
+	if f.Type == "" || f.Type == "none" {
+		return vault.Credential{}, nil
+	}
+	return vault.Credential{}, fmt.Errorf("%s: %w", r, vault.ErrMissing)
+}
+
+// world is a gateway with a real upstream behind it and a fake clock in it.
+type world struct {
+	t        *testing.T
+	clock    *clockwork.FakeClock
+	ledger   *ledger
+	limiter  *ratelimit.Local
+	gateway  *gateway.Gateway
+	server   *httptest.Server
+	upstream *httptest.Server
+	keys     map[string]string // by id
+	settings *config.Settings
+	mu       sync.Mutex
+	seen     int // requests at the upstream
+}
+
+const worldRegistry = `
+version: 1
+tenants:
+  small: {rps: 1, burst: 2, max_inflight: 1}
+services:
+  tools:
+    base_url: %[1]s
+    allow_private: true
+    actions:
+      get: {method: GET, path: "/get/{id}", params: {id: string}}
+      stream: {method: GET, path: /stream}
+  slow:
+    base_url: %[1]s
+    allow_private: true
+    rate_limit: {rps: 0.1, burst: 1}
+    actions:
+      get: {method: GET, path: "/get/{id}", params: {id: string}}
+  signed:
+    base_url: %[1]s
+    allow_private: true
+    delegation: required
+    credential: {type: bearer}
+    actions:
+      get: {method: GET, path: "/get/{id}", params: {id: string}}
+  keyed:
+    base_url: %[1]s
+    allow_private: true
+    credential: {type: bearer}
+    actions:
+      get: {method: GET, path: "/get/{id}", params: {id: string}}
+  guarded:
+    base_url: %[1]s
+    actions:
+      get: {method: GET, path: "/get/{id}", params: {id: string}}
+`
+
+func newWorld(t *testing.T, upstream http.HandlerFunc, keys ...*identity.Key) *world {
+	t.Helper()
+	w := &world{
+		t: t, clock: clockwork.NewFakeClockAt(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)),
+		ledger: &ledger{}, keys: map[string]string{},
+		settings: &config.Settings{
+			RateKeyRPS: 20, RateKeyBurst: 40, RateTenantRPS: 100, RateTenantBurst: 200, TenantMaxInflight: 32,
+			KeyMaxPrincipals: 64, RateAuthPerMinute: 60, MaxRequestBody: 1 << 20, ReceiptIntent: "always",
+			ReceiptOnFailure: "refuse", StreamIdle: 5 * time.Minute, ClientStall: 30 * time.Second,
+		},
+	}
+	w.upstream = httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		w.mu.Lock()
+		w.seen++
+		w.mu.Unlock()
+		upstream(rw, r)
+	}))
+	t.Cleanup(w.upstream.Close)
+	for _, k := range keys {
+		text, digest := identity.NewKey()
+		k.Digest = digest
+		w.keys[k.ID] = text.Reveal()
+	}
+	directory, err := identity.NewDirectory(keys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	snapshot, err := registry.Parse("registry.yaml", fmt.Appendf(nil, worldRegistry, w.upstream.URL))
+	if err != nil {
+		t.Fatal(err)
+	}
+	effective, err := snapshot.Effective(registry.Defaults{
+		KeyRPS: 20, KeyBurst: 40, TenantRPS: 100, TenantBurst: 200, TenantMaxInflight: 32, Source: func(string) string { return "test" },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	nanos := ratelimit.NewClock(w.clock)
+	w.limiter = ratelimit.NewLocal(ratelimit.Options{Clock: nanos})
+	w.gateway, err = gateway.New(gateway.Parts{
+		Settings: w.settings, Limiter: w.limiter, Nanos: nanos, Receipts: w.ledger, Vault: empty{}, Clock: w.clock,
+		Log: slog.New(slog.DiscardHandler), Replica: "r", UserAgent: "agentgw/test", ParamsKey: []byte("k"),
+		Decided: func(string, gateway.Code, string) {},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.gateway.Use(snapshot, effective, directory); err != nil {
+		t.Fatal(err)
+	}
+	w.server = httptest.NewServer(w.gateway.Handler())
+	t.Cleanup(w.server.Close)
+	t.Cleanup(w.gateway.Close)
+	return w
+}
+
+func (w *world) request(ctx context.Context, key, body string) *http.Request {
+	r, err := http.NewRequestWithContext(ctx, "POST", w.server.URL+"/v1/act", strings.NewReader(body))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	if key != "" {
+		r.Header.Set("Authorization", "Bearer "+w.keys[key])
+	}
+	return r
+}
+
+type told struct {
+	status int
+	code   string
+	limit  string
+	header http.Header
+	body   string
+}
+
+func (w *world) act(key, body string) told {
+	w.t.Helper()
+	return w.do(w.request(context.Background(), key, body))
+}
+
+func (w *world) do(r *http.Request) told {
+	w.t.Helper()
+	res, err := w.server.Client().Do(r)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var p struct{ Code, Limit string }
+	_ = json.Unmarshal(body, &p)
+	return told{res.StatusCode, res.Header.Get("Agentgate-Code"), p.Limit, res.Header, string(body)}
+}
+
+func (w *world) inFlight(tenant string) int64 {
+	return 1000 - w.limiter.PeekSlots(ratelimit.Registered, tenant, 1000).Remaining
+}
+
+func (w *world) upstreamRequests() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.seen
+}
+
+// eventually waits for an effect of something that happened elsewhere.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(5 * time.Second); !holds(); {
+		if time.Now().After(end) {
+			t.Fatalf("never: %s", what)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func hello(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"hello":1}`) }
+
+func everything(id string) *identity.Key {
+	return &identity.Key{ID: id, Services: []string{"*"}, Users: []string{"*"}}
+}
+
+// TestOrder sends a call that is faulty at every step and takes the faults away
+// one by one: each time the refusal is the next step's, and the upstream sees
+// nothing until none is left.
+func TestOrder(t *testing.T) {
+	narrow := &identity.Key{ID: "narrow", Services: []string{"signed", "keyed", "guarded", "tools"}, Actions: []string{"*.get"}, Users: []string{"*"},
+		Tenant: "small", Limits: &identity.Limits{RPS: 0.001, Burst: 3}}
+	w := newWorld(t, hello, narrow)
+	const bad = `{"service":"payroll","action":"get","params":{"id":".."}}`
+	check := func(got told, status int, code, limit string) {
+		t.Helper()
+		if got.status != status || got.code != code || got.limit != limit {
+			t.Errorf("got %d %s (limit %q), want %d %s (limit %q): %s", got.status, got.code, got.limit, status, code, limit, got.body)
+		}
+		if n := w.upstreamRequests(); n != 0 {
+			t.Errorf("the upstream was called %d times", n)
+		}
+	}
+	check(w.act("", "{"), 401, "unauthenticated", "")
+	check(w.act("narrow", "{"), 400, "bad_request", "")  // 1 of 3 tokens
+	check(w.act("narrow", bad), 403, "scope_denied", "") // 2 of 3
+	signed := `{"service":"signed","action":"get","params":{"id":".."}}`
+	check(w.act("narrow", signed), 403, "delegation_required", "") // 3 of 3, 1 of the tenant's 2
+	check(w.act("narrow", "{"), 429, "rate_limited", "key")
+	w.clock.Advance(3000 * time.Second)
+	check(w.act("narrow", `{"service":"keyed","action":"get","params":{"id":".."}}`), 403, "credential_missing", "")
+	check(w.act("narrow", `{"service":"guarded","action":"get","params":{"id":".."}}`), 400, "bad_params", "")
+	check(w.act("narrow", signed), 429, "rate_limited", "tenant")
+	w.clock.Advance(3000 * time.Second)
+	check(w.act("narrow", `{"service":"guarded","action":"get","params":{"id":"1"}}`), 502, "upstream_unreachable", "")
+	if got := w.act("narrow", `{"service":"tools","action":"get","params":{"id":"1"}}`); got.status != 200 || got.body != `{"hello":1}` {
+		t.Errorf("with no fault left: %d %s", got.status, got.body)
+	}
+	if n := w.inFlight("tenant:small"); n != 0 {
+		t.Errorf("%d slots are still taken", n)
+	}
+	var kinds []string
+	for _, r := range w.ledger.all() {
+		kinds = append(kinds, string(r.Kind)+":"+r.Code)
+	}
+	want := "refusal:unauthenticated refusal:bad_request refusal:scope_denied refusal:delegation_required refusal:rate_limited " +
+		"refusal:credential_missing refusal:bad_params refusal:rate_limited intent: outcome:upstream_unreachable intent: outcome:"
+	if got := strings.Join(kinds, " "); got != want {
+		t.Errorf("receipts:\n got %s\nwant %s", got, want)
+	}
+}
+
+// TestStreamHoldsItsSlot: the cap counts a stream until its last byte, a
+// refusal for want of a slot costs nothing, and the slot is free again when the
+// client can see the end.
+func TestStreamHoldsItsSlot(t *testing.T) {
+	next := make(chan string)
+	w := newWorld(t, func(rw http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/stream" {
+			hello(rw, r)
+			return
+		}
+		rw.Header().Set("Content-Type", "text/event-stream; charset=UTF-8")
+		_ = http.NewResponseController(rw).Flush() // the header, or the client would wait for an event
+		for event := range next {
+			_, _ = io.WriteString(rw, event)
+			_ = http.NewResponseController(rw).Flush()
+		}
+	}, &identity.Key{ID: "k", Services: []string{"*"}, Users: []string{"*"}, Tenant: "small"})
+	res, err := w.server.Client().Do(w.request(context.Background(), "k", `{"service":"tools","action":"stream"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	buf := make([]byte, 100)
+	for _, event := range []string{"data: 1\n\n", "data: 2\r\n\r\n"} {
+		next <- event
+		n, err := res.Body.Read(buf)
+		if err != nil || string(buf[:n]) != event {
+			t.Fatalf("read %q, %v; want %q at once", buf[:n], err, event)
+		}
+	}
+	for range 5 { // burst 2, one spent: five refusals must not spend the other
+		got := w.act("k", `{"service":"tools","action":"get","params":{"id":"1"}}`)
+		if got.status != 429 || got.code != "concurrency_limited" || got.limit != "tenant" {
+			t.Fatalf("while the stream runs: %d %s %s", got.status, got.code, got.body)
+		}
+	}
+	close(next)
+	if rest, err := io.ReadAll(res.Body); err != nil || len(rest) > 0 {
+		t.Fatalf("the end of the stream: %q, %v", rest, err)
+	}
+	if n := w.inFlight("tenant:small"); n != 0 {
+		t.Errorf("the client sees the end and %d slots are taken", n)
+	}
+	last := w.ledger.all()
+	if r := last[len(last)-1]; r.Kind != receipts.KindOutcome || r.Ending != receipts.Complete {
+		t.Errorf("the client sees the end and the last record is %s %s", r.Kind, r.Ending)
+	}
+	if got := w.act("k", `{"service":"tools","action":"get","params":{"id":"1"}}`); got.status != 200 {
+		t.Errorf("after the stream: %d %s", got.status, got.body)
+	}
+}
+
+// TestStrangersCostTheTenantNothing: a key out of its scope may knock as often
+// as its own limit lets it; the tenant's own key is never refused for it.
+func TestStrangersCostTheTenantNothing(t *testing.T) {
+	w := newWorld(t, hello,
+		&identity.Key{ID: "stranger", Services: []string{"slow"}, Users: []string{"*"}, Tenant: "small", Limits: &identity.Limits{RPS: 1000, Burst: 2000}},
+		&identity.Key{ID: "real", Services: []string{"tools"}, Users: []string{"*"}, Tenant: "small"})
+	for range 1000 {
+		if got := w.act("stranger", `{"service":"tools","action":"get","params":{"id":"1"}}`); got.code != "scope_denied" {
+			t.Fatalf("%d %s", got.status, got.body)
+		}
+	}
+	for range 2 {
+		if got := w.act("real", `{"service":"tools","action":"get","params":{"id":"1"}}`); got.status != 200 {
+			t.Fatalf("the tenant's own key: %d %s", got.status, got.body)
+		}
+	}
+	denied := 0
+	for _, r := range w.ledger.all() {
+		if r.Code == "scope_denied" {
+			denied++
+		}
+	}
+	if denied != 1000 {
+		t.Errorf("%d receipts of scope_denied, want 1000", denied)
+	}
+}
+
+// TestBrokenTransfers ends calls in the ways in which they break, and looks at
+// the slot, the one outcome and its ending.
+func TestBrokenTransfers(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		ending receipts.Ending
+		serve  http.HandlerFunc
+		hangUp bool
+	}{
+		{"upstream dies in a declared body", receipts.UpstreamAborted, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "1000")
+			_, _ = io.WriteString(w, "half")
+			_ = http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		}, false},
+		{"upstream dies in a stream", receipts.UpstreamAborted, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			_, _ = io.WriteString(w, "data: 1\n\n")
+			_ = http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		}, false},
+		{"client hangs up on a silent stream", receipts.ClientCancelled, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			_, _ = io.WriteString(w, "data: 1\n\n")
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		}, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			gone := make(chan struct{}, 100)
+			w := newWorld(t, func(rw http.ResponseWriter, r *http.Request) {
+				defer func() { gone <- struct{}{} }()
+				c.serve(rw, r)
+			}, &identity.Key{ID: "k", Services: []string{"*"}, Users: []string{"*"}, Limits: &identity.Limits{RPS: 1000, Burst: 1000}})
+			const rounds = 50
+			for range rounds {
+				ctx, cancel := context.WithCancel(context.Background())
+				res, err := w.server.Client().Do(w.request(ctx, "k", `{"service":"tools","action":"stream"}`))
+				if err == nil {
+					if c.hangUp {
+						_, _ = res.Body.Read(make([]byte, 1))
+						cancel()
+					} else if _, err := io.ReadAll(res.Body); err == nil {
+						t.Fatal("the cut answer looks whole")
+					}
+					_ = res.Body.Close()
+				}
+				cancel()
+				<-gone // the upstream has noticed
+			}
+			eventually(t, "an outcome for each call", func() bool { return len(w.ledger.all()) == 2*rounds })
+			eventually(t, "no slot taken", func() bool { return w.inFlight("key:k") == 0 })
+			for _, r := range w.ledger.all() {
+				if r.Kind == receipts.KindOutcome && r.Ending != c.ending {
+					t.Fatalf("ending %q, want %q", r.Ending, c.ending)
+				}
+			}
+		})
+	}
+}
+
+// TestNoReceiptNoCall: what cannot be recorded is not done.
+func TestNoReceiptNoCall(t *testing.T) {
+	w := newWorld(t, hello, everything("k"))
+	w.ledger.fail = receipts.ErrUnavailable
+	got := w.act("k", `{"service":"tools","action":"get","params":{"id":"1"}}`)
+	if got.status != 503 || got.code != "receipt_unavailable" || got.header.Get("Retry-After") == "" {
+		t.Errorf("%d %s %v", got.status, got.body, got.header)
+	}
+	if n := w.upstreamRequests(); n != 0 {
+		t.Errorf("the upstream was called %d times", n)
+	}
+	if n := w.inFlight("key:k"); n != 0 {
+		t.Errorf("%d slots are still taken", n)
+	}
+}
+
+// TestWaitIsTrue: told a wait, the caller who waits just that long is admitted.
+func TestWaitIsTrue(t *testing.T) {
+	w := newWorld(t, hello, everything("k"))
+	call := `{"service":"slow","action":"get","params":{"id":"1"}}`
+	if got := w.act("k", call); got.status != 200 {
+		t.Fatalf("the first: %d %s", got.status, got.body)
+	}
+	for range 5 {
+		got := w.act("k", call)
+		var after int
+		if _, err := fmt.Sscan(got.header.Get("Retry-After"), &after); err != nil || got.limit != "service" || after < 10 || after > 13 {
+			t.Fatalf("%d %s: Retry-After %q (want 10 to 13)", got.status, got.body, got.header.Get("Retry-After"))
+		}
+		w.clock.Advance(time.Duration(after) * time.Second)
+		if got := w.act("k", call); got.status != 200 {
+			t.Fatalf("after waiting as told: %d %s", got.status, got.body)
+		}
+	}
+}

@@ -1,0 +1,78 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"syscall"
+	"time"
+)
+
+// errGuarded is a dial that the guard refused.
+var errGuarded = errors.New("the address is private, loopback or link-local and the service does not say allow_private")
+
+// special holds what netip's own predicates call global: addresses that lead
+// into a network of somebody's own, or carry an IPv4 address inside (RFC 6890
+// and the IANA registries of special-purpose addresses).
+var special = prefixes(
+	"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16",
+	"172.16.0.0/12", "192.0.0.0/24", "192.168.0.0/16", "198.18.0.0/15", "224.0.0.0/4", "240.0.0.0/4",
+	"::/96", "64:ff9b::/96", "64:ff9b:1::/48", "100::/64", "2001::/32", "2002::/16",
+	"fc00::/7", "fe80::/10", "fec0::/10", "ff00::/8",
+)
+
+func prefixes(texts ...string) []netip.Prefix {
+	list := make([]netip.Prefix, len(texts))
+	for i, text := range texts {
+		list[i] = netip.MustParsePrefix(text)
+	}
+	return list
+}
+
+// guarded reports whether the dial guard refuses addr.
+func guarded(addr netip.Addr) bool {
+	addr = addr.Unmap().WithZone("")
+	for _, p := range special {
+		if p.Contains(addr) {
+			return true
+		}
+	}
+	return !addr.IsValid()
+}
+
+// guardDial runs after name resolution, on the very address about to be
+// dialled: a name that was public when it was looked at and private when it is
+// used is refused all the same.
+func guardDial(_, address string, _ syscall.RawConn) error {
+	ap, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return fmt.Errorf("dial guard: %w", err)
+	}
+	if guarded(ap.Addr()) {
+		return errGuarded
+	}
+	return nil
+}
+
+// newTransport returns the transport of all services that may be dialled
+// alike. There are two: were there one, a service without allow_private could
+// be handed a pooled connection that another service was allowed to open.
+func newTransport(allowPrivate bool) *http.Transport {
+	dialer := &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 15 * time.Second}
+	if !allowPrivate {
+		dialer.Control = guardDial
+	}
+	return &http.Transport{
+		Proxy:                  nil, // never from the environment: it would bypass the guard
+		DialContext:            dialer.DialContext,
+		ForceAttemptHTTP2:      true,
+		DisableCompression:     true, // what the upstream sent is what the agent gets
+		MaxIdleConnsPerHost:    256,
+		IdleConnTimeout:        60 * time.Second,
+		TLSHandshakeTimeout:    10 * time.Second,
+		MaxResponseHeaderBytes: 256 << 10,
+		ExpectContinueTimeout:  time.Second,
+	}
+}

@@ -1,0 +1,229 @@
+package gateway
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"runtime/debug"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"agentgw/internal/ratelimit"
+)
+
+// Handler returns the agents' HTTP side. gin routes and nothing more: below
+// this file nobody knows it.
+func (g *Gateway) Handler() http.Handler {
+	gin.SetMode(gin.ReleaseMode)
+	e := gin.New()
+	// Paths are matched as they were sent, each byte of them, and never mended.
+	e.UseEscapedPath, e.UnescapePathValues = true, false
+	e.RedirectTrailingSlash, e.RedirectFixedPath = false, false
+	_ = e.SetTrustedProxies(nil) // nil cannot fail; the address is the gateway's own business
+	e.Any("/v1/act", func(c *gin.Context) { g.act(c.Writer, c.Request) })
+	e.GET("/v1/services", g.reading(func(c *gin.Context, call *Call) { c.JSON(200, g.services(call)) }))
+	e.GET("/v1/services/:name", g.reading(g.service))
+	e.GET("/v1/whoami", g.reading(func(c *gin.Context, call *Call) { c.JSON(200, g.whoami(call)) }))
+	e.GET("/v1/receipts/:id", g.reading(g.receipt))
+	e.NoRoute(g.reading(func(c *gin.Context, _ *Call) {
+		e := refuse(BadRequest, "there is nothing at this path; calls go to POST /v1/act")
+		e.Status = http.StatusNotFound
+		writeError(c.Writer, e, "", jitter)
+	}))
+	return recovered(g.log, e)
+}
+
+// recovered keeps a panic from ending the process or looking like an answer.
+// gin's own Recovery takes http.ErrAbortHandler for a fault and ends a broken
+// stream neatly; this one passes it on, and makes it of any panic that comes
+// when the answer has begun.
+func recovered(log interface{ Error(string, ...any) }, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		a := newAnswer(w, 30*time.Second)
+		defer func() {
+			p := recover()
+			if p == nil {
+				return
+			}
+			if p == http.ErrAbortHandler {
+				panic(p)
+			}
+			log.Error("a handler panicked", "panic", p, "stack", string(debug.Stack()))
+			if a.begun {
+				panic(http.ErrAbortHandler)
+			}
+			writeError(a, &Error{Code: Internal, Message: "the gateway failed; the operator's log says why", Ran: true}, "", jitter)
+		}()
+		next.ServeHTTP(a, r)
+	})
+}
+
+func (g *Gateway) call(r *http.Request) *Call {
+	return &Call{
+		In: r, RequestID: rand.Text(), view: g.current.Load(),
+		Address: g.proxies().ClientAddr(r.RemoteAddr, r.Header),
+	}
+}
+
+// act is POST /v1/act.
+func (g *Gateway) act(w http.ResponseWriter, r *http.Request) {
+	call := g.call(r)
+	out := newAnswer(w, g.settings.ClientStall)
+	out.Header().Set("X-Request-Id", call.RequestID)
+	if g.running.isDraining() || call.view == nil {
+		writeError(out, &Error{Code: Draining, Message: "this gateway is shutting down or not ready; call again", Wait: time.Second}, "", jitter)
+		return
+	}
+	at := g.begin(call)
+	out.Header().Set("Agentgate-Receipt", `id="`+at.id()+`"`)
+	refusal := g.serve(call, out, at)
+	if refusal == nil {
+		g.decided(call.Act.Service, "", "")
+		return
+	}
+	g.decided(g.known(call), refusal.Code, refusal.Limit)
+	if errors.Is(refusal, http.ErrAbortHandler) || out.begun {
+		panic(http.ErrAbortHandler) // a cut answer must never look like a whole one
+	}
+	if refusal.Err != nil || refusal.Code == Internal {
+		g.log.LogAttrs(context.WithoutCancel(r.Context()), levelOf(refusal), "refused",
+			stringAttr("request", call.RequestID), stringAttr("receipt", at.id()), stringAttr("error", refusal.Error()))
+	}
+	writeError(out, refusal, at.id(), jitter)
+}
+
+// known is the service's name for a metric: one that the registry has, or "",
+// so that what strangers write makes no series.
+func (g *Gateway) known(call *Call) string {
+	if call.view.registry.Services[call.Act.Service] == nil {
+		return ""
+	}
+	return call.Act.Service
+}
+
+// reading wraps the ways in that look and change nothing: they go through the
+// first two steps of the pipeline and leave no receipt, except that a refused
+// authentication always does.
+func (g *Gateway) reading(next func(*gin.Context, *Call)) gin.HandlerFunc {
+	return func(c *gin.Context) {
+		call := g.call(c.Request)
+		out := newAnswer(c.Writer, g.settings.ClientStall)
+		out.Header().Set("X-Request-Id", call.RequestID)
+		out.Header().Set("Cache-Control", "no-store")
+		if call.view == nil {
+			writeError(out, &Error{Code: Draining, Message: "this gateway is not ready; call again", Wait: time.Second}, "", jitter)
+			return
+		}
+		at := g.begin(call)
+		if err := g.identify(call, at); err != nil {
+			out.Header().Set("Agentgate-Receipt", `id="`+at.id()+`"`)
+			writeError(out, at.close(err), at.id(), jitter)
+			return
+		}
+		if _, err := g.chargeKey(call, out); err != nil {
+			writeError(out, err, "", jitter)
+			return
+		}
+		next(c, call)
+	}
+}
+
+type serviceView struct {
+	Name    string       `json:"name"`
+	Actions []actionView `json:"actions"`
+}
+
+type actionView struct {
+	Name   string               `json:"name"`
+	Method string               `json:"method"`
+	Path   string               `json:"path"`
+	Params map[string]paramView `json:"params"`
+}
+
+type paramView struct {
+	In       string          `json:"in"`
+	Required bool            `json:"required"`
+	Schema   json.RawMessage `json:"schema"`
+}
+
+// services lists what the caller's key may call, and nothing else.
+func (g *Gateway) services(call *Call) map[string][]serviceView {
+	list := []serviceView{}
+	for _, name := range sortedKeys(call.view.registry.Services) {
+		if v, ok := describe(call, name); ok {
+			list = append(list, v)
+		}
+	}
+	return map[string][]serviceView{"services": list}
+}
+
+func describe(call *Call, name string) (serviceView, bool) {
+	service := call.view.registry.Services[name]
+	if service == nil || !call.Key.AllowsService(name) {
+		return serviceView{}, false
+	}
+	v := serviceView{Name: name, Actions: []actionView{}}
+	for _, a := range sortedKeys(service.Actions) {
+		if !call.Key.Allows(name, a) {
+			continue
+		}
+		action := service.Actions[a]
+		params := map[string]paramView{}
+		for _, p := range action.Params() {
+			params[p.Name] = paramView{In: p.In, Required: p.Required, Schema: p.Schema}
+		}
+		v.Actions = append(v.Actions, actionView{Name: a, Method: action.Method, Path: action.Path(), Params: params})
+	}
+	return v, true
+}
+
+func (g *Gateway) service(c *gin.Context, call *Call) {
+	name := c.Param("name")
+	v, ok := describe(call, name)
+	switch {
+	case ok:
+		c.JSON(200, v)
+	case call.Key.AllServices():
+		writeError(c.Writer, refuse(ServiceNotFound, "there is no service %q", name), "", jitter)
+	default:
+		writeError(c.Writer, refuse(ScopeDenied, "this key may not call the service %q", name), "", jitter)
+	}
+}
+
+type level struct {
+	Limit     string `json:"limit"`
+	Burst     int64  `json:"burst"`
+	Remaining int64  `json:"remaining"`
+}
+
+// whoami tells a key what it is and what is left of its limits.
+func (g *Gateway) whoami(call *Call) map[string]any {
+	k := call.Key
+	r := g.limiter.Peek(ratelimit.Registered, ratelimit.KindKey, "key:"+k.ID, call.view.keyLimit(k), g.nanos.Nanos())
+	return map[string]any{
+		"id": k.ID, "services": k.Services, "actions": k.Actions, "users": k.Users, "tenant": k.Tenant,
+		"limits": []level{{Limit: "key", Burst: r.Quota, Remaining: r.Remaining}},
+	}
+}
+
+// receipt shows the caller's own receipt; somebody else's does not exist.
+func (g *Gateway) receipt(c *gin.Context, call *Call) {
+	records, err := g.receipts.Find(c.Param("id"))
+	mine := err == nil && len(records) > 0
+	for _, r := range records {
+		var head struct {
+			Key string `json:"key"`
+		}
+		mine = mine && json.Unmarshal(r, &head) == nil && head.Key == call.Key.ID
+	}
+	if !mine {
+		e := refuse(BadRequest, "this key has no receipt of that id")
+		e.Status = http.StatusNotFound
+		writeError(c.Writer, e, "", jitter)
+		return
+	}
+	c.JSON(200, map[string]any{"id": c.Param("id"), "records": records})
+}

@@ -1,0 +1,160 @@
+package gateway
+
+import (
+	"fmt"
+	"net/http"
+	"net/netip"
+
+	"agentgw/internal/identity"
+	"agentgw/internal/receipts"
+	"agentgw/internal/registry"
+	"agentgw/internal/vault"
+)
+
+// Call is one call on its way through the pipeline, whichever way in it took.
+type Call struct {
+	In        *http.Request
+	RequestID string
+	Address   netip.Addr
+	Key       *identity.Key
+	Act       act
+	view      *view // the one registry snapshot that decides this call
+}
+
+// serve takes one call through the gateway. The order of its steps is the
+// contract: a call that would fail at several of them is refused by the first.
+// The refusal that it returns has its receipt; an answer that has begun is not
+// followed by one, but broken off.
+func (g *Gateway) serve(call *Call, out *answer, at *attempt) (refusal *Error) {
+	settled := false
+	defer func() { // on a panic too: the outcome must not depend on good luck
+		if !settled {
+			at.ending(receipts.Panic)
+		}
+		refusal = at.close(refusal)
+	}()
+	refusal = g.steps(call, out, at)
+	settled = true
+	return refusal
+}
+
+func (g *Gateway) steps(call *Call, out *answer, at *attempt) *Error {
+	if err := g.identify(call, at); err != nil {
+		return err
+	}
+	charge, err := g.chargeKey(call, out)
+	if err != nil {
+		return err
+	}
+	if err := g.read(call, at); err != nil {
+		return err
+	}
+	service, action, err := g.authorize(call, at)
+	if err != nil {
+		return err
+	}
+	ticket, err := g.admit(call, service, charge, out)
+	if err != nil {
+		return err
+	}
+	defer ticket.Release() // once; a stream has given it back before its last byte
+	if err := verifyDelegation(call, service); err != nil {
+		return err
+	}
+	credential, err := g.openCredential(call, service)
+	if err != nil {
+		return err
+	}
+	target, err := buildTarget(call, action)
+	if err != nil {
+		return err
+	}
+	if err := at.intend(target.Method); err != nil {
+		return err
+	}
+	return g.forward(call, service, target, credential, out, at, func() { ticket.Release() })
+}
+
+// read is step 3: the request, read and bounded.
+func (g *Gateway) read(call *Call, at *attempt) *Error {
+	body, n, err := readAct(call.In, g.settings.MaxRequestBody)
+	at.record.In = n
+	if err != nil {
+		return err
+	}
+	call.Act = body
+	at.record.Service, at.record.Action, at.record.Principal = body.Service, body.Action, body.Principal
+	at.record.Params = g.hashParams(at.id(), body.Params)
+	return nil
+}
+
+// authorize is step 4: service, action and principal, by name alone. A name
+// that the key's scope does not cover is refused before anybody can learn
+// whether it exists.
+func (g *Gateway) authorize(call *Call, at *attempt) (*registry.Service, *registry.Action, *Error) {
+	key, a := call.Key, call.Act
+	if !key.AllowsService(a.Service) {
+		return nil, nil, refuse(ScopeDenied, "this key may not call the service %q", a.Service)
+	}
+	service := call.view.registry.Services[a.Service]
+	if service == nil && key.AllServices() {
+		return nil, nil, refuse(ServiceNotFound, "there is no service %q", a.Service)
+	}
+	if !key.Allows(a.Service, a.Action) || service == nil {
+		return nil, nil, refuse(ScopeDenied, "this key may not call %s.%s", a.Service, a.Action)
+	}
+	action := service.Actions[a.Action]
+	if action == nil && key.AllServices() {
+		return nil, nil, refuse(ActionNotFound, "the service %s has no action %q", a.Service, a.Action)
+	}
+	if action == nil {
+		return nil, nil, refuse(ScopeDenied, "this key may not call %s.%s", a.Service, a.Action)
+	}
+	if !key.AllowsUser(a.Principal) {
+		if a.Principal == "" {
+			return nil, nil, refuse(ScopeDenied, "this key acts for named people only; say for whom in on_behalf_of")
+		}
+		return nil, nil, refuse(ScopeDenied, "this key may not act for %q", a.Principal)
+	}
+	return service, action, nil
+}
+
+// verifyDelegation is step 6. No token can be checked yet, so one that is
+// required cannot have been given, and one that was given proves nothing.
+func verifyDelegation(call *Call, service *registry.Service) *Error {
+	if service.DelegationRequired {
+		if call.In.Header.Get("Agentgate-Delegation") != "" {
+			return refuse(DelegationInvalid, "the delegation does not hold")
+		}
+		return refuse(DelegationRequired, "%s wants a delegation: send one in Agentgate-Delegation", service.Name)
+	}
+	if call.In.Header.Get("Agentgate-Delegation") != "" {
+		return refuse(DelegationInvalid, "the delegation does not hold")
+	}
+	return nil
+}
+
+// openCredential is step 7. A credential per user never falls back to a shared one.
+func (g *Gateway) openCredential(call *Call, service *registry.Service) (vault.Credential, *Error) {
+	c := service.Credential
+	ref := vault.Ref{Service: service.Name, User: call.Act.Principal}
+	credential, err := g.vault.Open(ref, vault.Form{Type: c.Type, Name: c.Name, PerUser: c.PerUser})
+	if err == nil {
+		return credential, nil
+	}
+	e := refuse(CredentialMissing, "there is no usable credential for %s; the operator sets one with: agentgw credentials set --service %s", service.Name, service.Name)
+	if c.PerUser {
+		e.Message = fmt.Sprintf("%s uses each user's own credential, and there is none for this on_behalf_of", service.Name)
+	}
+	e.Err = err
+	return vault.Credential{}, e
+}
+
+// buildTarget is step 8.
+func buildTarget(call *Call, action *registry.Action) (*registry.Target, *Error) {
+	target, err := action.Target(call.Act.Params)
+	if err != nil {
+		return nil, refuse(BadParams, "%v", err)
+	}
+	return target, nil
+}
