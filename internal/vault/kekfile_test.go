@@ -1,0 +1,110 @@
+package vault_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"agentgw/internal/secret"
+	"agentgw/internal/vault"
+)
+
+func TestTheFirstStartMakesAKey(t *testing.T) {
+	folder := t.TempDir()
+	s := openStore(t, folder)
+	source := vault.KEKSource{Folder: folder}
+	first, err := vault.LoadKEK(t.Context(), source, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(folder, "vault-key")
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info, err)
+	}
+	if left, err := filepath.Glob(filepath.Join(folder, ".*")); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+	again, err := vault.LoadKEK(t.Context(), source, s)
+	if err != nil || again.Reveal() != first.Reveal() || len(first.Reveal()) != 32 {
+		t.Errorf("the second start has another key, or: %v", err)
+	}
+	other, err := vault.LoadKEK(t.Context(), vault.KEKSource{Folder: t.TempDir()}, s)
+	if err != nil || other.Reveal() == first.Reveal() {
+		t.Errorf("another folder has the same key, or: %v", err)
+	}
+}
+
+// TestManyFirstStarts: processes that start together all take the one key.
+func TestManyFirstStarts(t *testing.T) {
+	folder := t.TempDir()
+	s := openStore(t, folder)
+	var mu sync.Mutex
+	keys := make(map[string]bool)
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			k, err := vault.LoadKEK(t.Context(), vault.KEKSource{Folder: folder}, s)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			keys[k.Reveal()] = true
+		})
+	}
+	wg.Wait()
+	if len(keys) != 1 {
+		t.Errorf("%d keys", len(keys))
+	}
+}
+
+func TestALostKeyIsNotReplaced(t *testing.T) {
+	folder := t.TempDir()
+	s := openStore(t, folder)
+	set(t, load(t, s, "0"), vault.Ref{Service: "github"}, "canary")
+	path := filepath.Join(folder, "vault-key")
+	_, err := vault.LoadKEK(t.Context(), vault.KEKSource{Folder: folder}, s)
+	if err == nil || !strings.Contains(err.Error(), path) {
+		t.Errorf("error is %v", err)
+	}
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a key was made in its place: %v", err)
+	}
+}
+
+func TestGivenKeys(t *testing.T) {
+	folder := t.TempDir()
+	s := openStore(t, folder)
+	k, err := vault.LoadKEK(t.Context(), vault.KEKSource{Value: secret.New(strings.Repeat("61", 32) + "\n"), Folder: folder}, s)
+	if err != nil || k.Reveal() != strings.Repeat("a", 32) {
+		t.Errorf("a given key: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(folder, "vault-key")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a file was made beside a given key: %v", err)
+	}
+	_, err = vault.LoadKEK(t.Context(), vault.KEKSource{Value: secret.New("canary"), Folder: folder}, s)
+	if err == nil || !strings.Contains(err.Error(), "AGENTGATE_VAULT_KEY") || strings.Contains(err.Error(), "canary") {
+		t.Errorf("a bad key: %v", err)
+	}
+	if _, err = vault.LoadKEK(t.Context(), vault.KEKSource{}, s); err == nil || !strings.Contains(err.Error(), "AGENTGATE_VAULT_KEY") {
+		t.Errorf("no key and no folder: %v", err)
+	}
+	path := filepath.Join(folder, "vault-key")
+	for _, bad := range []string{"", "canary\n", strings.Repeat("61", 31)} {
+		if err := os.WriteFile(path, []byte(bad), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err = vault.LoadKEK(t.Context(), vault.KEKSource{Folder: folder}, s)
+		if err == nil || !strings.Contains(err.Error(), path) || strings.Contains(err.Error(), "canary") {
+			t.Errorf("a file that holds %q: %v", bad, err)
+		}
+		if b, err := os.ReadFile(path); err != nil || string(b) != bad {
+			t.Errorf("the file was replaced: %v", err)
+		}
+	}
+}
