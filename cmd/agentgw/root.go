@@ -82,6 +82,9 @@ func (c *cli) rootCommand() *cobra.Command {
 		},
 	}
 	root.AddCommand(
+		c.checkCommand(),
+		c.demoCommand(),
+		c.serveCommand(),
 		c.versionCommand(),
 	)
 	return root

@@ -455,3 +455,20 @@ func TestWaitIsTrue(t *testing.T) {
 		}
 	}
 }
+
+// TestRateLimitFields: an answer tells of each limit that its call reached, and
+// a refusal by scope tells nothing of a tenant.
+func TestRateLimitFields(t *testing.T) {
+	w := newWorld(t, hello, everything("k"), &identity.Key{ID: "narrow", Services: []string{"slow"}, Users: []string{"*"}})
+	call := `{"service":"tools","action":"get","params":{"id":"1"}}`
+	for key, want := range map[string][2]string{
+		"k": {`"key";q=40;w=2, "tenant";q=200;w=2, "inflight";q=32;qu="concurrent-requests"`,
+			`"key";r=39;t=1, "tenant";r=199;t=1, "inflight";r=31`},
+		"narrow": {`"key";q=40;w=2`, `"key";r=39;t=1`},
+	} {
+		h := w.act(key, call).header
+		if got := [2]string{h.Get("RateLimit-Policy"), h.Get("RateLimit")}; got != want {
+			t.Errorf("%s:\n got %q\nwant %q", key, got, want)
+		}
+	}
+}

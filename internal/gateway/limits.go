@@ -3,6 +3,7 @@ package gateway
 import (
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"strings"
 	"time"
 
@@ -90,8 +91,8 @@ func jitter(wait time.Duration) time.Duration {
 }
 
 // tell sets the RateLimit fields (draft-ietf-httpapi-ratelimit-headers) from
-// the decision itself, never from a second look. A later step says all that an
-// earlier one said and more.
+// the decision itself, never from a second look. A later step adds its limits
+// to those that an earlier one reached.
 func tell(out *answer, v ratelimit.Verdict) {
 	var policy, state strings.Builder
 	for r := range v.Readings() {
@@ -121,8 +122,16 @@ func tell(out *answer, v ratelimit.Verdict) {
 	if policy.Len() == 0 {
 		return
 	}
-	out.Header().Set("RateLimit-Policy", policy.String())
-	out.Header().Set("RateLimit", state.String())
+	join(out.Header(), "RateLimit-Policy", policy.String())
+	join(out.Header(), "RateLimit", state.String())
 }
 
 func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
+
+// join appends to a list field in one line.
+func join(h http.Header, name, value string) {
+	if before := h.Get(name); before != "" {
+		value = before + ", " + value
+	}
+	h.Set(name, value)
+}

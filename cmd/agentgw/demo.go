@@ -1,0 +1,158 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/jonboulle/clockwork"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"agentgw/internal/config"
+	"agentgw/internal/identity"
+	"agentgw/internal/registry"
+	"agentgw/internal/secret"
+	"agentgw/internal/store"
+	"agentgw/internal/tools"
+	"agentgw/internal/vault"
+)
+
+const demoRegistry = `version: 1
+services:
+  tools:
+    base_url: %s
+    allow_private: true
+    credential: {type: bearer}
+    actions:
+      search: {method: GET, path: /search, params: {q: string}}
+      ticks: {method: GET, path: /ticks, params: {count: "int?", every: "int?"}}
+      note: {method: POST, path: /notes, params: {text: string}}
+      fail: {method: GET, path: /fail, params: {status: "int?"}}
+  payroll:
+    base_url: %s
+    allow_private: true
+    actions:
+      read: {method: GET, path: /search, params: {q: string}}
+`
+
+func (c *cli) demoCommand() *cobra.Command {
+	var listen, adminListen string
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "Run a gateway with a tool service behind it, to try it out",
+		Long: "Runs a small tool service and a gateway in front of it, on loopback, with its state in a\n" +
+			"temporary folder that goes with it, and prints curl lines to try. Ends with Ctrl-C.",
+		Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			folder, err := os.MkdirTemp("", "agentgw-demo-")
+			if err != nil {
+				return exit(exitCannotRun, err)
+			}
+			defer func() { _ = os.RemoveAll(folder) }()
+			return c.demo(folder, listen, adminListen)
+		},
+	}
+	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:8080", "the agents' address")
+	cmd.Flags().StringVar(&adminListen, "admin-listen", "127.0.0.1:9090", "the operators' address")
+	return cmd
+}
+
+func (c *cli) demo(folder, listen, adminListen string) error {
+	token := rand.Text()
+	upstream, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return exit(exitCannotRun, err)
+	}
+	service := &http.Server{Handler: tools.Handler(token, clockwork.NewRealClock()), ReadHeaderTimeout: 10 * time.Second}
+	go func() { _ = service.Serve(upstream) }()
+	defer func() { _ = service.Close() }()
+
+	base := "http://" + upstream.Addr().String()
+	snapshot, err := registry.Parse("demo.yaml", fmt.Appendf(nil, demoRegistry, base, base))
+	if err != nil {
+		return exit(exitCannotRun, err)
+	}
+	flags := pflag.NewFlagSet("demo", pflag.ContinueOnError)
+	config.Flags(flags)
+	for name, value := range map[string]string{"listen": listen, "admin-listen": adminListen, "data-dir": folder} {
+		if err := flags.Set(name, value); err != nil {
+			return exit(exitCannotRun, err)
+		}
+	}
+	settings, err := config.Load(flags, nil, nil)
+	if err != nil {
+		return exit(exitCannotRun, err)
+	}
+	key, err := c.furnish(folder, settings, token)
+	if err != nil {
+		return exit(exitCannotRun, err)
+	}
+	s, err := start(settings, snapshot, c.logger(settings))
+	if err != nil {
+		return exit(exitCannotRun, err)
+	}
+	if err := os.WriteFile(filepath.Join(folder, "log.vkey"), []byte(s.receipts.VerifierKey()+"\n"), 0o600); err != nil {
+		s.stop(context.Background())
+		return exit(exitCannotRun, err)
+	}
+	c.sayDemo(s, folder, key)
+	return c.untilStopped(s)
+}
+
+// furnish puts the demo's key and the tool service's credential where a real
+// gateway would find them.
+func (c *cli) furnish(folder string, settings *config.Settings, token string) (secret.Text, error) {
+	ctx := context.Background()
+	state, err := store.Open(ctx, folder)
+	if err != nil {
+		return secret.Text{}, err
+	}
+	defer func() { _ = state.Close() }()
+	kek, err := vault.LoadKEK(ctx, vault.KEKSource{Value: settings.VaultKey, Folder: folder}, state)
+	if err != nil {
+		return secret.Text{}, err
+	}
+	v, err := vault.Load(ctx, state, kek)
+	if err != nil {
+		return secret.Text{}, err
+	}
+	if err := v.Set(ctx, vault.Ref{Service: "tools"}, vault.Form{Type: vault.TypeBearer}, secret.New(token), time.Now()); err != nil {
+		return secret.Text{}, err
+	}
+	text, digest := identity.NewKey()
+	return text, state.AddKey(ctx, store.Key{
+		ID: "demo", Digest: digest, Services: []string{"tools"}, Users: []string{"*"}, CreatedAt: time.Now(),
+	})
+}
+
+func (c *cli) sayDemo(s *server, folder string, key secret.Text) {
+	act := "curl -sS -i http://" + s.agentsAddr.String() + "/v1/act -H 'Authorization: Bearer " + key.Reveal() +
+		"' -H 'Content-Type: application/json' -d "
+	me, err := os.Executable()
+	if err != nil {
+		me = "agentgw"
+	}
+	fmt.Fprintf(c.stdout, `AgentGate demo: the gateway is on %s, operators on %s.
+
+An allowed call:
+%s'{"service":"tools","action":"search","params":{"q":"gateways"}}'
+
+A stream, event by event (it holds one of the tenant's slots to its last byte):
+%s'{"service":"tools","action":"ticks","params":{"count":5}}' -N
+
+A refused call (the key may not call payroll):
+%s'{"service":"payroll","action":"read","params":{"q":"salaries"}}'
+
+Verify the receipts offline, up to the checkpoint taken here:
+%s receipts checkpoint --data-dir %s > %s/anchor
+%s receipts verify %s --vkey %s/log.vkey --anchor %s/anchor
+
+Ctrl-C ends the demo and removes its folder.
+`, s.agentsAddr, s.adminAddr, act, act, act, me, folder, folder, me, folder, folder, folder)
+}

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"agentgw/internal/config"
+)
+
+func (c *cli) serveCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Run the gateway",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			settings, snapshot, err := c.settings(cmd)
+			if err != nil {
+				return err
+			}
+			s, err := start(settings, snapshot, c.logger(settings))
+			if err != nil {
+				return exit(exitCannotRun, err)
+			}
+			c.sayStarted(s)
+			return c.untilStopped(s)
+		},
+	}
+	addSettingsFlags(cmd)
+	return cmd
+}
+
+// sayStarted tells where the gateway listens. The first key itself is shown
+// only to somebody who is looking: standard error may be a log collector.
+func (c *cli) sayStarted(s *server) {
+	s.log.Info("serving", "agents", s.agentsAddr.String(), "admin", s.adminAddr.String(),
+		"registry", s.snapshot.File, "data", s.settings.DataDir, "limits", "per process: replicas do not share them")
+	if s.firstKey.Empty() {
+		return
+	}
+	fmt.Fprintf(c.stderr, "agentgw: made a first key for everything; it is in %s\n", s.firstKeyFile)
+	if isTerminal(c.stderr) {
+		fmt.Fprintf(c.stderr, "agentgw: the key is %s\n", s.firstKey.Reveal())
+	}
+}
+
+// untilStopped waits for a signal and drains; a second signal ends at once.
+func (c *cli) untilStopped(s *server) error {
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	defer signal.Stop(signals)
+	select {
+	case err := <-s.failed:
+		s.stop(context.Background())
+		return exit(exitCannotRun, err)
+	case got := <-signals:
+		s.log.Info("draining", "signal", got.String(), "timeout", s.settings.DrainTimeout.String())
+	}
+	done := make(chan struct{})
+	go func() { s.stop(context.Background()); close(done) }()
+	select {
+	case <-done:
+		return nil
+	case <-signals:
+		return exit(exitCannotRun, fmt.Errorf("stopped at once by a second signal"))
+	}
+}
+
+func (c *cli) logger(settings *config.Settings) *slog.Logger {
+	options := &slog.HandlerOptions{Level: settings.LogLevel}
+	if settings.LogFormat == "text" || settings.LogFormat == "" && isTerminal(c.stderr) {
+		return slog.New(slog.NewTextHandler(c.stderr, options))
+	}
+	return slog.New(slog.NewJSONHandler(c.stderr, options))
+}
+
+// isTerminal reports whether w is a terminal that somebody may be reading.
+func isTerminal(w any) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0 && info.Mode()&os.ModeDevice != 0 && f.Name() != os.DevNull
+}
