@@ -145,7 +145,7 @@ func (l *Log) makeRoom(n int64) error {
 		return err
 	}
 	if l.segment != nil {
-		l.segment.file.Close()
+		l.segment.close()
 	}
 	l.segment = next
 	return nil
@@ -226,9 +226,8 @@ func (l *Log) publish(durable bool) error {
 
 // finish is what Close does after the committer has ended.
 func (l *Log) finish() error {
-	err := l.failure // the committer has ended: nobody writes it any more
-	if err == nil {
-		err = errors.Join(l.storeSigned(), l.segment.sync(), l.publish(true))
+	if l.failure != nil { // the committer has ended: nobody writes it any more
+		return errors.Join(l.failure, l.segment.file.Close(), l.lock.Close())
 	}
-	return errors.Join(err, l.segment.file.Close(), l.lock.Close())
+	return errors.Join(l.storeSigned(), l.segment.sync(), l.publish(true), l.segment.close(), l.lock.Close())
 }

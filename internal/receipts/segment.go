@@ -71,3 +71,8 @@ func (s *segment) sync() error {
 	}
 	return nil
 }
+
+// close gives back the space that was reserved and not used.
+func (s *segment) close() error {
+	return errors.Join(s.file.Truncate(s.size), s.file.Close())
+}

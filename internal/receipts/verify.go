@@ -1,0 +1,412 @@
+package receipts
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/mod/sumdb/note"
+)
+
+// Verdict is what verification comes to.
+type Verdict string
+
+// The verdicts, with the exit code of `agentgw receipts verify`.
+const (
+	Holds     Verdict = "holds"          // 0: nothing altered, and all up to the anchor is there
+	Broken    Verdict = "does not hold"  // 1
+	Untrusted Verdict = "untrusted key"  // 2
+	Unproven  Verdict = "not all proven" // 4: no anchor, or the log declares that it is not complete
+)
+
+// ExitCode is the verdict's exit code.
+func (v Verdict) ExitCode() int {
+	switch v {
+	case Holds:
+		return 0
+	case Untrusted:
+		return 2
+	case Unproven:
+		return 4
+	}
+	return 1
+}
+
+// Report is what Verify found. It is complete as far as verification came.
+type Report struct {
+	Verdict Verdict `json:"verdict"`
+	Why     string  `json:"why"`              // the verdict in a sentence
+	Damage  *Damage `json:"damage,omitempty"` // the first entry that does not hold, where it is one
+
+	TrustedKey string `json:"trusted_key"`       // as given
+	LogKey     string `json:"log_key,omitempty"` // as the log says: shown, never trusted
+
+	Size    uint64 `json:"size"`    // entries that were read
+	Root    string `json:"root"`    // of the tree over them
+	Covered uint64 `json:"covered"` // entries under the newest signature of the trusted key
+	Anchor  uint64 `json:"anchor"`  // size of the anchor; 0 without one
+	Torn    int64  `json:"torn_bytes"` // behind the last whole line
+
+	Segments    int               `json:"segments"`
+	Batches     uint64            `json:"batches"`
+	Checkpoints uint64            `json:"checkpoints"` // whose signature was checked
+	First       *time.Time        `json:"first,omitempty"`
+	Last        *time.Time        `json:"last,omitempty"`
+	Backwards   uint64            `json:"clock_went_back"` // entries with a time before that of the one before
+	Kinds       map[string]uint64 `json:"kinds"`
+	Tenants     int               `json:"tenants"`
+	Repaired    uint64            `json:"repaired_tails"`
+	Unknown     uint64            `json:"unknown_outcomes"`
+	InFlight    int               `json:"intents_without_outcome"`
+	Gaps        uint64            `json:"gaps"`
+	Interval    uint64            `json:"interval_records"`
+
+	Proven    []string `json:"proven"`
+	NotProven []string `json:"not_proven"`
+}
+
+// ErrUsage is the cause of Verify's error where what it was given is of no use:
+// a verifier key or an anchor that is none.
+var ErrUsage = errors.New("cannot be used")
+
+// errNotTheKey: something was signed, and not by the given key.
+var errNotTheKey = errors.New("not signed by the given key")
+
+// Verify checks the log at path (see Folder) with nothing but the verifier key
+// vkey and, where anchor is not nil, a checkpoint that was kept elsewhere.
+// It needs the memory for one number per tenant and 65,536 ids, however large the
+// log is. progress, where set, is told how many bytes of how many have been
+// read. A log that does not hold is a Report and not an error: an error means
+// that it could not be read, or (ErrUsage) that vkey or anchor cannot be.
+//
+// It works while a gateway writes: then entries not yet under a checkpoint are
+// counted apart.
+func Verify(path, vkey string, anchor []byte, progress func(done, total int64)) (*Report, error) {
+	v := &verification{report: &Report{TrustedKey: vkey, Kinds: map[string]uint64{}}, progress: progress}
+	verifier, err := note.NewVerifier(vkey)
+	if err != nil {
+		return nil, fmt.Errorf("the verifier key %w: want <name>+<hash>+<base64> as `agentgw receipts key` prints it", ErrUsage)
+	}
+	v.known = note.VerifierList(verifier)
+	v.origin = verifier.Name()
+	if anchor != nil {
+		if done, err := v.readAnchor(anchor); done || err != nil {
+			return v.report, err
+		}
+	}
+	folder, err := Folder(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := v.readCheckpointFile(folder); err != nil {
+		return nil, err
+	}
+	if err := v.walk(folder); err != nil {
+		return nil, err
+	}
+	v.conclude()
+	return v.report, nil
+}
+
+// target is a checkpoint from beside the segments that the tree has to meet.
+type target struct {
+	checkpoint
+	name string
+	met  bool
+}
+
+type verification struct {
+	report   *Report
+	known    note.Verifiers
+	origin   string
+	progress func(done, total int64)
+
+	anchor    *target
+	published *target // the checkpoint file
+
+	fault     error // *Damage, errNotTheKey wrapped, or another reason why it does not hold
+	trusted   bool  // some stored checkpoint is signed by the given key
+	lastNote  uint64
+	lastTime  time.Time
+	ids       closings
+	cutShort  bool // the walk ended in a torn tail
+	total     int64
+	readBytes int64
+}
+
+// readAnchor reads the anchor; done means that the report is final.
+func (v *verification) readAnchor(anchor []byte) (done bool, err error) {
+	// The line end of a note is easily lost on the way through a shell.
+	c, err := openCheckpoint(append(bytes.TrimSpace(anchor), '\n'), v.known)
+	var unverified *note.UnverifiedNoteError
+	var forged *note.InvalidSignatureError
+	switch {
+	case err == nil && c.Origin == v.origin:
+		v.anchor = &target{checkpoint: c, name: "the anchor"}
+		v.report.Anchor = c.Size
+		return false, nil
+	case errors.As(err, &unverified):
+		v.report.Verdict, v.report.Why = Untrusted, "the anchor is not signed by the given key"
+		return true, nil
+	case errors.As(err, &forged):
+		v.report.Verdict, v.report.Why = Broken, "the anchor's signature is forged: it names the given key and is not by it"
+		return true, nil
+	case err == nil:
+		v.report.Verdict, v.report.Why = Broken, "the anchor is of another log, "+c.Origin
+		return true, nil
+	}
+	return true, fmt.Errorf("the anchor %w: %w", ErrUsage, err)
+}
+
+// readCheckpointFile reads the newest checkpoint before the segments are read:
+// they only grow, so by then they hold all that it covers.
+func (v *verification) readCheckpointFile(folder string) error {
+	signed, err := os.ReadFile(filepath.Join(folder, checkpointFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	// Written without a sync: empty is what a crash of the machine leaves.
+	if len(bytes.Trim(signed, "\x00")) == 0 {
+		return nil
+	}
+	c, err := openStored(signed, v.known)
+	if err != nil {
+		v.fault = fmt.Errorf("the file %s: %w", checkpointFile, signatureFault(err))
+		return nil
+	}
+	v.trusted = true
+	v.report.Checkpoints++
+	v.published = &target{checkpoint: c, name: "the file " + checkpointFile}
+	if c.Origin != v.origin {
+		v.fault = fmt.Errorf("the file %s is of another log, %s", checkpointFile, c.Origin)
+	}
+	return nil
+}
+
+// signatureFault says of a note that could not be opened what it means.
+func signatureFault(err error) error {
+	var unverified *note.UnverifiedNoteError
+	if errors.As(err, &unverified) {
+		return errNotTheKey
+	}
+	return err
+}
+
+func (v *verification) walk(folder string) error {
+	firsts, err := listSegments(folder)
+	if err != nil {
+		return err
+	}
+	v.report.Segments = len(firsts)
+	for _, first := range firsts {
+		if info, err := os.Stat(filepath.Join(folder, segmentName(first))); err == nil {
+			v.total += info.Size()
+		}
+	}
+	w := newWalker(folder)
+	defer w.reader.close()
+	err = w.toEnd(func(e event) error { return v.line(w, e) })
+	var damage *Damage
+	switch {
+	case err == io.EOF:
+		v.cutShort = w.torn()
+	case errors.As(err, &damage):
+		if v.cutShort, err = v.onlyZeros(folder, w, damage); err != nil {
+			return err
+		}
+		if !v.cutShort {
+			v.blame(damage)
+		}
+	case errors.Is(err, errNotTheKey):
+		v.blame(err)
+	default:
+		return err
+	}
+	if v.cutShort {
+		v.report.Torn = max(v.report.Torn, int64(len(w.reader.partial())))
+	}
+	v.report.Size = w.tree.size
+	v.report.Root = w.tree.root().String()
+	v.report.Tenants = len(w.seqs)
+	v.report.InFlight = len(v.ids.open)
+	return nil
+}
+
+// blame keeps the first fault only.
+func (v *verification) blame(err error) {
+	if v.fault == nil {
+		v.fault = err
+	}
+}
+
+// onlyZeros reports whether all that follows the fault is zero bytes at the end
+// of the log: space that a crash has left unfilled.
+func (v *verification) onlyZeros(folder string, w *walker, d *Damage) (bool, error) {
+	firsts, err := listSegments(folder)
+	if err != nil || len(firsts) == 0 || segmentName(firsts[len(firsts)-1]) != d.File {
+		return false, err
+	}
+	f, err := os.Open(filepath.Join(folder, d.File))
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	var seen zeros
+	n, err := io.Copy(&seen, io.NewSectionReader(f, d.Offset, 1<<62))
+	v.report.Torn = n
+	return n > 0 && !seen.other, err
+}
+
+// line takes one line of the log into account.
+func (v *verification) line(w *walker, e event) error {
+	v.readBytes += int64(len(e.line)) + 1
+	r := v.report
+	switch e.kind {
+	case aHeader:
+		if r.LogKey == "" {
+			r.LogKey = e.header.VKey
+		}
+		if e.header.VKey != r.TrustedKey || e.header.Log != v.origin {
+			v.blame(fmt.Errorf("%s: the log names another key: %w", e.at, errNotTheKey))
+		}
+	case aBatch:
+		r.Batches++
+		if v.progress != nil {
+			v.progress(v.readBytes, v.total)
+		}
+	case aCheckpoint:
+		if _, err := openStored(e.note, v.known); err != nil {
+			if err := signatureFault(err); errors.Is(err, errNotTheKey) {
+				return fmt.Errorf("%s: the checkpoint of %d entries is %w", e.at, e.claims.Size, err)
+			}
+			return &Damage{Position: e.at, Index: w.tree.size, What: "the checkpoint's signature does not hold"}
+		}
+		v.trusted = true
+		r.Checkpoints++
+		v.lastNote = e.claims.Size
+	case aRecord:
+		return v.record(w, e)
+	}
+	return nil
+}
+
+func (v *verification) record(w *walker, e event) error {
+	r, rec := v.report, e.record
+	r.Kinds[string(rec.Kind)]++
+	t := rec.Time
+	if r.First == nil {
+		r.First = &t
+	} else if t.Before(v.lastTime) {
+		r.Backwards++
+	}
+	r.Last, v.lastTime = &t, t
+	switch {
+	case rec.Kind == KindRecovery:
+		r.Repaired++
+	case rec.Kind == KindGap:
+		r.Gaps++
+	case rec.Ending == OutcomeUnknown:
+		r.Unknown++
+	}
+	if rec.Interval {
+		r.Interval++
+	}
+	if what := v.ids.see(rec); what != "" {
+		return &Damage{e.at, e.index, rec.ID, what}
+	}
+	if e.index == 0 && (rec.Kind != KindKey || rec.VKey != r.LogKey) {
+		return &Damage{e.at, e.index, rec.ID, "the first entry has to be the record of the log's key"}
+	}
+	for _, t := range []*target{v.published, v.anchor} {
+		if t != nil && t.Size == w.tree.size && !v.meet(w, t) {
+			return &Damage{e.at, e.index, rec.ID, fmt.Sprintf(
+				"the %d entries up to here have the root %s, but %s was signed over the root %s", t.Size, w.tree.root(), t.name, t.Root)}
+		}
+	}
+	return nil
+}
+
+func (v *verification) meet(w *walker, t *target) bool {
+	t.met = t.Root == w.tree.root()
+	return t.met
+}
+
+// conclude turns what was seen into a verdict.
+func (v *verification) conclude() {
+	r := v.report
+	r.Covered = v.lastNote
+	for _, t := range []*target{v.published, v.anchor} {
+		if t == nil {
+			continue
+		}
+		if t.met {
+			r.Covered = max(r.Covered, t.Size)
+		} else if t.Size > r.Size {
+			v.blame(fmt.Errorf("the log holds %d entries, but %s covers %d: entries are missing", r.Size, t.name, t.Size))
+		}
+	}
+	var damage *Damage
+	switch {
+	case v.fault != nil && errors.Is(v.fault, errNotTheKey) && !v.trusted:
+		r.Verdict, r.Why = Untrusted, fmt.Sprintf("the log is not signed by the given key (%v)", v.fault)
+	case errors.As(v.fault, &damage):
+		r.Verdict, r.Damage, r.Why = Broken, damage, damage.Error()
+	case v.fault != nil:
+		r.Verdict, r.Why = Broken, v.fault.Error()
+	case r.Size == 0 && v.anchor != nil:
+		r.Verdict, r.Why = Broken, "the log is empty, and there is an anchor"
+	case r.Size == 0:
+		r.Verdict, r.Why = Unproven, "the log is empty: nothing says whether it ever held anything"
+	case r.Covered == 0:
+		r.Verdict, r.Why = Unproven, "no entry is under a signature yet"
+	case v.anchor == nil || v.anchor.Size == 0:
+		r.Verdict, r.Why = Unproven, "holds as far as it goes; without an anchor nothing shows that entries were not cut off its end"
+	case r.Gaps > 0 || r.Interval > 0:
+		r.Verdict, r.Why = Unproven, "holds up to the anchor, but the log itself declares that it may lack records"
+	default:
+		r.Verdict, r.Why = Holds, "nothing was altered, reordered or inserted, and nothing up to the anchor is missing"
+	}
+	v.explain()
+}
+
+// explain lists in words what is proven and what is not.
+func (v *verification) explain() {
+	r := v.report
+	say := func(list *[]string, format string, args ...any) { *list = append(*list, fmt.Sprintf(format, args...)) }
+	if r.Verdict == Holds || r.Verdict == Unproven {
+		if r.Covered > 0 {
+			say(&r.Proven, "entries 0 to %d were signed by the given key and are unaltered, in their order", r.Covered-1)
+		}
+		if v.anchor != nil && r.Size > 0 {
+			say(&r.Proven, "none of the %d entries that the anchor covers is missing", r.Anchor)
+		}
+	}
+	if r.Size > r.Covered {
+		say(&r.NotProven, "entries %d to %d are not under a signature yet (a running gateway, or one that was killed)", r.Covered, r.Size-1)
+	}
+	if v.cutShort {
+		say(&r.NotProven, "the log ends in the middle of a write; the gateway's next start repairs that")
+	}
+	if v.anchor == nil {
+		say(&r.NotProven, "that the end of the log was not cut off: give an anchor, a checkpoint kept elsewhere")
+	} else if r.Size > r.Anchor {
+		say(&r.NotProven, "that nothing after the anchor's %d entries was cut off", r.Anchor)
+	}
+	if r.Interval > 0 {
+		say(&r.NotProven, "that a crash has lost no receipt: %d records were acknowledged before they were on disk (interval mode)", r.Interval)
+	}
+	if r.Gaps > 0 {
+		say(&r.NotProven, "what happened in %d declared gaps", r.Gaps)
+	}
+	if r.Unknown > 0 {
+		say(&r.NotProven, "how %d calls ended (outcome_unknown)", r.Unknown)
+	}
+}
