@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"text/tabwriter"
@@ -87,11 +88,11 @@ func (c *cli) sayProblems(asJSON bool, errs ...error) error {
 		case err == nil:
 		case errors.As(err, &inRegistry):
 			for _, p := range inRegistry {
-				found = append(found, finding(p))
+				found = append(found, placed(finding(p)))
 			}
 		case errors.As(err, &inConfig):
 			for _, p := range inConfig {
-				found = append(found, finding{File: p.Where, Path: p.Name, What: p.What})
+				found = append(found, placed(finding{File: p.Where, Path: p.Name, What: p.What}))
 			}
 		default:
 			found = append(found, finding{What: err.Error()})
@@ -109,6 +110,18 @@ func (c *cli) sayProblems(asJSON bool, errs ...error) error {
 		}
 	}
 	return exit(exitNotHold, nil)
+}
+
+var place = regexp.MustCompile(`^(.+):(\d+):(\d+)$`)
+
+// placed takes line and column out of a file that still has them.
+func placed(f finding) finding {
+	if m := place.FindStringSubmatch(f.File); m != nil {
+		f.File = m[1]
+		f.Line, _ = strconv.Atoi(m[2])
+		f.Column, _ = strconv.Atoi(m[3])
+	}
+	return f
 }
 
 // report is what check says of a sound registry.
@@ -194,6 +207,9 @@ func (r report) print(out io.Writer) error {
 	for _, l := range r.Services {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", l.Name, rateText(l.RPS), burstText(l), countText(l.MaxInflight), l.Timeout, orDash(l.Source))
 	}
+	if r.defaulted() {
+		fmt.Fprintf(w, "\nA burst marked (defaulted) is not in the file: it is one second of its rate, at least 1.\n")
+	}
 	for i, text := range r.Warnings {
 		if i == 0 {
 			fmt.Fprintln(w)
@@ -201,6 +217,10 @@ func (r report) print(out io.Writer) error {
 		fmt.Fprintf(w, "warning: %s\n", text)
 	}
 	return w.Flush()
+}
+
+func (r report) defaulted() bool {
+	return slices.ContainsFunc(slices.Concat(r.Keys, r.Tenants, r.Services), func(l limit) bool { return l.BurstDefaulted })
 }
 
 func rateText(rps *float64) string {
@@ -213,7 +233,7 @@ func rateText(rps *float64) string {
 // burstText marks a burst that the file did not give.
 func burstText(l limit) string {
 	if l.BurstDefaulted && l.Burst != nil {
-		return countText(l.Burst) + " (not given: one second of the rate, at least 1)"
+		return countText(l.Burst) + " (defaulted)"
 	}
 	return countText(l.Burst)
 }

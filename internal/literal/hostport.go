@@ -61,12 +61,17 @@ func Port(s string) (int, error) {
 	return n, nil
 }
 
-// SplitHostPort cuts the authority of a URL into host and port; port is "" and
-// found false when there is none. It judges neither.
+// SplitHostPort cuts the authority of a URL into host and port; found is false
+// when it has no port. It judges neither.
 func SplitHostPort(s string) (host, port string, found bool) {
-	i := strings.LastIndexByte(s, ':')
-	if i < 0 || strings.HasSuffix(s, "]") || strings.Count(s, ":") > 1 && !strings.HasPrefix(s, "[") {
+	if strings.HasPrefix(s, "[") {
+		if i := strings.Index(s, "]:"); i >= 0 {
+			return s[:i+1], s[i+2:], true
+		}
 		return s, "", false
 	}
-	return s[:i], s[i+1:], true
+	if strings.Count(s, ":") != 1 {
+		return s, "", false // no port, or an IPv6 address without brackets
+	}
+	return strings.Cut(s, ":")
 }

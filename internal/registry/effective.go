@@ -2,6 +2,7 @@ package registry
 
 import (
 	"fmt"
+	"strings"
 
 	"agentgw/internal/literal"
 )
@@ -60,7 +61,12 @@ func (s *Snapshot) Effective(d Defaults) (*Effective, error) {
 
 	var problems Problems
 	setting := func(name, format string, args ...any) {
-		problems = append(problems, Problem{Path: name, What: fmt.Sprintf(format, args...) + " (" + d.Source(name) + ")"})
+		// A source is a place and the setting's name there, or a place alone.
+		place, there, found := strings.Cut(d.Source(name), " ")
+		if !found {
+			there = name
+		}
+		problems = append(problems, Problem{File: place, Path: there, What: fmt.Sprintf(format, args...)})
 	}
 	if err := literal.CheckRate(e.key.RPS, e.key.Burst); err != nil {
 		setting(settingKeyBurst, "%v", err)

@@ -107,6 +107,10 @@ func (r *reader) syntax(err error) {
 		what = m[2]
 		if line, err := strconv.Atoi(m[1]); err == nil {
 			at.Line = line
+			// The parser, unlike the scanner below it, counts lines from 0.
+			if strings.HasPrefix(what, "did not find expected") {
+				at.Line++
+			}
 		}
 	}
 	r.fail(at, "", "not sound YAML: %s", strings.Join(strings.Fields(what), " "))

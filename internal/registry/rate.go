@@ -1,6 +1,10 @@
 package registry
 
-import "agentgw/internal/literal"
+import (
+	"agentgw/internal/literal"
+
+	"gopkg.in/yaml.v3"
+)
 
 // rate reads the rps and burst of an object; nil where it has neither, which
 // required makes a mistake. A block that means to limit and does not say by
@@ -13,7 +17,7 @@ func (r *reader) rate(o *object, required bool) *Rate {
 		r.fail(burst.key, o.path, "a burst without its rate limits nothing: rps is missing")
 		return nil
 	case !hasRPS:
-		if required {
+		if required && o.node.Kind == yaml.MappingNode {
 			r.fail(o.node, o.path, "rps is missing; a limit without a rate limits nothing")
 		}
 		return nil

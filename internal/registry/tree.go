@@ -3,6 +3,7 @@ package registry
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -19,7 +20,11 @@ type reader struct {
 	problems Problems
 }
 
+// fail records a problem at a node. The root has the path ".".
 func (r *reader) fail(n *yaml.Node, path, format string, args ...any) {
+	if path == "" {
+		path = "."
+	}
 	r.problems = append(r.problems, Problem{
 		File: r.file, Line: max(n.Line, 1), Column: max(n.Column, 1),
 		Path: path, What: fmt.Sprintf(format, args...),
@@ -57,6 +62,9 @@ type entry struct {
 // that is given twice, or that differs from another by case only, is refused
 // with both places and left out, so that the first one is still checked.
 func (r *reader) entries(n *yaml.Node, path string) []entry {
+	if n.Kind == yaml.AliasNode {
+		return nil // refused by forbid
+	}
 	if n.Kind != yaml.MappingNode {
 		r.fail(n, path, "must be a mapping of names to values, not %s", kindOf(n))
 		return nil
@@ -107,33 +115,25 @@ func (r *reader) object(n *yaml.Node, path string, known ...string) *object {
 	for _, e := range r.entries(n, path) {
 		o.members[e.name] = e
 	}
-	for _, e := range r.entriesUnknown(o, known) {
-		delete(o.members, e.name)
-	}
+	o.forget(known)
 	return o
 }
 
-// entriesUnknown reports the members that are not known.
-func (r *reader) entriesUnknown(o *object, known []string) []entry {
-	var unknown []entry
-	isKnown := map[string]bool{}
-	for _, k := range known {
-		isKnown[k] = true
-	}
+// forget reports the members that are not known, and drops them.
+func (o *object) forget(known []string) {
 	for name, e := range o.members {
-		if isKnown[name] {
+		if slices.Contains(known, name) {
 			continue
 		}
-		unknown = append(unknown, e)
+		delete(o.members, name)
 		hint := ""
 		if near := literal.Nearest(name, known); near != "" {
 			hint = fmt.Sprintf("; did you mean %s?", near)
 		} else if home := homeOf(o.path, e); home != "" {
 			hint = fmt.Sprintf("; it belongs under %s", home)
 		}
-		r.fail(e.key, e.path, "unknown key%s", hint)
+		o.r.fail(e.key, e.path, "unknown key%s", hint)
 	}
-	return unknown
 }
 
 // homeOf knows where a member belongs that stands one level too high.
@@ -181,8 +181,6 @@ func kindOf(n *yaml.Node) string {
 		return "a mapping"
 	case n.Kind == yaml.SequenceNode:
 		return "a list"
-	case n.Kind == yaml.AliasNode:
-		return "an alias"
 	case isNull(n):
 		return "nothing"
 	}
@@ -191,6 +189,9 @@ func kindOf(n *yaml.Node) string {
 
 // items returns the members of a list.
 func (r *reader) items(e entry) []entry {
+	if e.value.Kind == yaml.AliasNode {
+		return nil // refused by forbid
+	}
 	if e.value.Kind != yaml.SequenceNode {
 		r.fail(e.value, e.path, "must be a list, not %s", kindOf(e.value))
 		return nil
