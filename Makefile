@@ -4,9 +4,12 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo deve
 GOFLAGS_BUILD := -trimpath -tags $(TAGS) -ldflags "-s -w -X main.version=$(VERSION)"
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
-.PHONY: build test check bench
+.PHONY: build demo test check bench
 build: ## one static binary, ./agentgw
 	CGO_ENABLED=0 go build $(GOFLAGS_BUILD) -o agentgw ./cmd/agentgw
+
+demo: build ## a gateway with a tool service behind it, and curl lines to try
+	./agentgw demo
 
 test: ## all tests under the race detector (needs a C compiler)
 	@command -v cc >/dev/null || { echo "make test: no C compiler found: the race detector needs one (Debian: apt-get install gcc)"; exit 1; }

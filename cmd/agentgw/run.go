@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/jonboulle/clockwork"
@@ -104,6 +106,7 @@ func start(settings *config.Settings, snapshot *registry.Snapshot, log *slog.Log
 		Warn:   func(table string) { log.Warn("a limiter table is full; new entries share one", "table", table) },
 		Leaked: func(partition string) { log.Error("a slot was lost without a release", "partition", partition) },
 	})
+	s.metrics.Collect(newLimiterCollector(s.limiter, nanos, slices.Collect(maps.Keys(snapshot.Tenants))))
 	paramsKey := kek.DeriveKey("receipt params")
 	s.gateway, err = gateway.New(gateway.Parts{
 		Settings: settings, Limiter: s.limiter, Nanos: nanos, Receipts: s.receipts, Vault: s.vault,
