@@ -124,7 +124,9 @@ func start(settings *config.Settings, snapshot *registry.Snapshot, log *slog.Log
 	}
 	go s.store.Watch(s.background, s.clock, time.Second, func(int64) error {
 		return s.refresh(effective)
-	}, func(err error) { log.Warn("a change of keys or credentials could not be taken over; the old ones hold", "error", err) })
+	}, func(err error) {
+		log.Warn("a change of keys or credentials could not be taken over; the old ones hold", "error", err)
+	})
 	go s.sweep(nanos)
 	return s, s.listen()
 }
