@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -82,16 +81,6 @@ func (e *Error) status() int {
 
 func refuse(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
-}
-
-// asError makes err an Error; whatever is not one is internal, and its text
-// stays inside.
-func asError(err error) *Error {
-	var e *Error
-	if errors.As(err, &e) {
-		return e
-	}
-	return &Error{Code: Internal, Message: "the gateway failed; the operator's log says why", Err: err}
 }
 
 // problem is the body of a refusal (RFC 9457).
