@@ -84,6 +84,7 @@ func (c *cli) rootCommand() *cobra.Command {
 	root.AddCommand(
 		c.checkCommand(),
 		c.demoCommand(),
+		c.receiptsCommand(),
 		c.serveCommand(),
 		c.versionCommand(),
 	)

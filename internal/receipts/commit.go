@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 )
 
 // run is the committer: the one goroutine that writes. Everything that waits
@@ -25,9 +26,17 @@ func (l *Log) run() {
 		}
 		b.encoding.Wait()
 		l.commit(b)
+		// Under a load that never pauses the published checkpoint would grow old.
+		if l.clock.Since(l.publishedAt) >= publishEvery && l.Healthy() == nil {
+			l.rest()
+		}
 		l.linger()
 	}
 }
+
+// publishEvery bounds the age of the published checkpoint of a log that is
+// never at rest.
+const publishEvery = time.Second
 
 // take returns all that waits, or nil.
 func (l *Log) take() (b *batch, closing bool) {
@@ -187,7 +196,7 @@ func (l *Log) rest() {
 		l.fail(nil, err)
 		return
 	}
-	l.published = true
+	l.published, l.publishedAt = true, l.clock.Now()
 }
 
 func (l *Log) storeSigned() error {

@@ -91,12 +91,13 @@ type Log struct {
 	closing bool
 
 	// The committer's own; nobody else looks.
-	segment   *segment
-	tree      frontier
-	signed    []byte // checkpoint of tree
-	signedIn  bool   // signed stands in the segments
-	published bool   // signed stands in the checkpoint file
-	unit      []byte // buffer
+	segment     *segment
+	tree        frontier
+	signed      []byte // checkpoint of tree
+	signedIn    bool   // signed stands in the segments
+	published   bool   // signed stands in the checkpoint file
+	publishedAt time.Time
+	unit        []byte // buffer
 
 	wake    chan struct{} // of capacity 1: there is something to do
 	stopped chan struct{} // closed when the committer has ended

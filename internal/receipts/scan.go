@@ -3,7 +3,11 @@ package receipts
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/jonboulle/clockwork"
@@ -30,12 +34,16 @@ func Scan(folder string, visit func(Stored) error) error {
 // followEvery is how often Follow looks for more.
 const followEvery = 200 * time.Millisecond
 
-// Follow is Scan that waits for more at the end, until ctx is done.
-func Follow(ctx context.Context, clock clockwork.Clock, folder string, visit func(Stored) error) error {
+// Follow is Scan that waits for more at the end, until ctx is done. Each time
+// that it has come to the end it calls atEnd.
+func Follow(ctx context.Context, clock clockwork.Clock, folder string, visit func(Stored) error, atEnd func() error) error {
 	w := newWalker(folder)
 	defer w.reader.close()
 	for {
 		if err := scan(w, visit); err != nil {
+			return err
+		}
+		if err := atEnd(); err != nil {
 			return err
 		}
 		select {
@@ -44,6 +52,34 @@ func Follow(ctx context.Context, clock clockwork.Clock, folder string, visit fun
 		case <-clock.After(followEvery):
 		}
 	}
+}
+
+// NewestCheckpoint returns the newest signed checkpoint in folder, its signature
+// unchecked: the checkpoint file or, in a copy that lacks it, the last one that
+// stands in the segments. There being none is fs.ErrNotExist.
+func NewestCheckpoint(folder string) ([]byte, error) {
+	signed, err := os.ReadFile(filepath.Join(folder, checkpointFile))
+	if text, ok := noteText(signed); err == nil && ok {
+		if _, err := parseCheckpoint(text); err == nil {
+			return signed, nil
+		}
+	}
+	w := newWalker(folder)
+	defer w.reader.close()
+	signed = nil
+	err = w.toEnd(func(e event) error {
+		if e.kind == aCheckpoint {
+			signed = append(signed[:0], e.note...)
+		}
+		return nil
+	})
+	if signed == nil && errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("%s: no checkpoint: %w", folder, fs.ErrNotExist)
+	}
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return signed, err
 }
 
 func scan(w *walker, visit func(Stored) error) error {

@@ -46,10 +46,10 @@ type Report struct {
 	TrustedKey string `json:"trusted_key"`       // as given
 	LogKey     string `json:"log_key,omitempty"` // as the log says: shown, never trusted
 
-	Size    uint64 `json:"size"`    // entries that were read
-	Root    string `json:"root"`    // of the tree over them
-	Covered uint64 `json:"covered"` // entries under the newest signature of the trusted key
-	Anchor  uint64 `json:"anchor"`  // size of the anchor; 0 without one
+	Size    uint64 `json:"size"`       // entries that were read
+	Root    string `json:"root"`       // of the tree over them
+	Covered uint64 `json:"covered"`    // entries under the newest signature of the trusted key
+	Anchor  uint64 `json:"anchor"`     // size of the anchor; 0 without one
 	Torn    int64  `json:"torn_bytes"` // behind the last whole line
 
 	Segments    int               `json:"segments"`

@@ -1,0 +1,204 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"unicode"
+
+	"github.com/spf13/cobra"
+
+	"agentgw/internal/receipts"
+)
+
+func (c *cli) receiptsCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "receipts",
+		Short: "List, show and verify the receipts",
+		Long: `List, show and verify the receipts: the record of every call that was allowed
+or refused. All of it works on the data folder, whether a gateway is running or not.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(
+		c.receiptsListCommand(),
+		c.receiptsShowCommand(),
+		c.receiptsTailCommand(),
+		c.receiptsVerifyCommand(),
+		c.receiptsKeyCommand(),
+		c.receiptsCheckpointCommand(),
+	)
+	return cmd
+}
+
+// dataFolder finds the data folder as serve does.
+func (c *cli) dataFolder(cmd *cobra.Command) (string, error) {
+	settings, _, err := c.settingsWithoutRegistry(cmd)
+	if err != nil {
+		return "", err
+	}
+	return settings.DataDir, nil
+}
+
+// receiptsFolder finds the folder with the segments.
+func (c *cli) receiptsFolder(cmd *cobra.Command) (string, error) {
+	data, err := c.dataFolder(cmd)
+	if err != nil {
+		return "", err
+	}
+	folder, err := receipts.Folder(data)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", exit(exitCannotRun, fmt.Errorf("%s: no data folder there: has a gateway run with it (--data-dir)?", data))
+	}
+	if err != nil {
+		return "", exit(exitCannotRun, err)
+	}
+	return folder, nil
+}
+
+func (c *cli) receiptsShowCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "show ID",
+		Short: "Show the records of one receipt",
+		Long: `Show the records of one receipt: for an admitted call its intent and its outcome.
+The id is the one in the Agentgate-Receipt header. Exits with 1 where there is none.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			folder, err := c.receiptsFolder(cmd)
+			if err != nil {
+				return err
+			}
+			records, err := receipts.FindIn(folder, args[0])
+			if err != nil {
+				return exit(exitCannotRun, err)
+			}
+			if len(records) == 0 {
+				return exit(exitNotHold, fmt.Errorf("no receipt %q in %s", args[0], folder))
+			}
+			if asJSON {
+				return c.printJSON(struct {
+					ID      string            `json:"id"`
+					Records []json.RawMessage `json:"records"`
+				}{args[0], records})
+			}
+			for i, line := range records {
+				if i > 0 {
+					fmt.Fprintln(c.stdout)
+				}
+				if err := c.showRecord(line); err != nil {
+					return exit(exitCannotRun, err)
+				}
+			}
+			return nil
+		},
+	}
+	addSettingsFlags(cmd)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
+	return cmd
+}
+
+// showRecord prints one member a line, in the order in which they are stored.
+func (c *cli) showRecord(line []byte) error {
+	d := json.NewDecoder(strings.NewReader(string(line)))
+	if _, err := d.Token(); err != nil {
+		return err
+	}
+	for d.More() {
+		name, err := d.Token()
+		if err != nil {
+			return err
+		}
+		var value json.RawMessage
+		if err := d.Decode(&value); err != nil {
+			return err
+		}
+		var text string
+		if json.Unmarshal(value, &text) != nil {
+			text = string(value)
+		}
+		fmt.Fprintf(c.stdout, "%-13s%s\n", name, printable(text))
+	}
+	return nil
+}
+
+func (c *cli) receiptsKeyCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "key",
+		Short: "Print the verifier key of the log",
+		Long: `Print the verifier key: the public key that checks the log's signatures. Keep it
+where the gateway cannot write, for "receipts verify --vkey".`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			data, err := c.dataFolder(cmd)
+			if err != nil {
+				return err
+			}
+			vkey, err := receipts.VerifierKeyOf(data)
+			if errors.Is(err, fs.ErrNotExist) {
+				return exit(exitCannotRun, fmt.Errorf("%s: no receipt log there yet: its key is made when a gateway first runs", data))
+			}
+			if err != nil {
+				return exit(exitCannotRun, err)
+			}
+			if asJSON {
+				return c.printJSON(map[string]string{"vkey": vkey})
+			}
+			_, err = fmt.Fprintln(c.stdout, vkey)
+			return err
+		},
+	}
+	addSettingsFlags(cmd)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
+	return cmd
+}
+
+func (c *cli) receiptsCheckpointCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "checkpoint",
+		Short: "Print the newest signed checkpoint",
+		Long: `Print the newest signed checkpoint: the log's size and the hash of all its entries.
+Kept where the gateway cannot write, it is an anchor: "receipts verify --anchor" then
+shows that nothing before it was removed.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			folder, err := c.receiptsFolder(cmd)
+			if err != nil {
+				return err
+			}
+			signed, err := receipts.NewestCheckpoint(folder)
+			if err != nil {
+				return exit(exitCannotRun, err)
+			}
+			if asJSON {
+				return c.printJSON(map[string]string{"checkpoint": string(signed)})
+			}
+			_, err = c.stdout.Write(signed)
+			return err
+		},
+	}
+	addSettingsFlags(cmd)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
+	return cmd
+}
+
+func (c *cli) printJSON(v any) error {
+	e := json.NewEncoder(c.stdout)
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}
+
+// printable takes out of a text what a terminal would act on: a receipt holds
+// names that strangers chose.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return unicode.ReplacementChar
+	}, s)
+}

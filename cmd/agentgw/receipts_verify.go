@@ -1,0 +1,149 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/mattn/go-isatty"
+	"github.com/spf13/cobra"
+
+	"agentgw/internal/receipts"
+)
+
+func (c *cli) receiptsVerifyCommand() *cobra.Command {
+	var (
+		asJSON           bool
+		vkeyFile, anchor string
+	)
+	cmd := &cobra.Command{
+		Use:   "verify PATH --vkey FILE [--anchor FILE]",
+		Short: "Prove offline that no receipt was altered, and up to an anchor that none is missing",
+		Long: `Prove offline, with the verifier key alone, that no receipt was altered, reordered or
+inserted and, up to an anchor, that none is missing. PATH is a data folder, a copy of one
+that holds only its receipts, or the receipts folder itself. The gateway may be running.
+
+--vkey is a file with what "receipts key" printed, --anchor one with what "receipts
+checkpoint" printed; both prove something only if they were kept where whoever could
+change the log could not change them. A key inside the log is shown and never trusted.
+
+Exits with 0 where all holds up to the anchor, 1 where something does not hold, 2 where
+the key is not the log's, 3 where the log cannot be read, and 4 where all holds but it is
+not proven that nothing is missing: no anchor, or the log itself declares gaps.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if vkeyFile == "" {
+				return exit(exitUsage, errors.New("verify needs --vkey FILE: the verifier key, from where the log's keeper cannot change it"))
+			}
+			vkey, err := os.ReadFile(vkeyFile)
+			if err != nil {
+				return exit(exitCannotRun, fmt.Errorf("--vkey: %w", err))
+			}
+			var pinned []byte
+			if cmd.Flags().Changed("anchor") {
+				if pinned, err = os.ReadFile(anchor); err != nil {
+					return exit(exitCannotRun, fmt.Errorf("--anchor: %w", err))
+				}
+				// An empty file is an anchor that got lost, not none.
+				pinned = append([]byte{}, pinned...)
+			}
+			report, err := receipts.Verify(args[0], strings.TrimSpace(string(vkey)), pinned, c.progress())
+			switch {
+			case errors.Is(err, receipts.ErrUsage):
+				return exit(exitUsage, err)
+			case err != nil:
+				return exit(exitCannotRun, err)
+			}
+			if asJSON {
+				err = c.printJSON(report)
+			} else {
+				err = printVerification(c.stdout, report)
+			}
+			if err != nil {
+				return exit(exitCannotRun, err)
+			}
+			if code := report.Verdict.ExitCode(); code != exitDone {
+				return exit(code, nil)
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&vkeyFile, "vkey", "", "file with the verifier key (required)")
+	cmd.Flags().StringVar(&anchor, "anchor", "", "file with a checkpoint that was kept elsewhere")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
+	return cmd
+}
+
+// progress shows how far a long verification is, on a terminal only.
+func (c *cli) progress() func(done, total int64) {
+	f, ok := c.stderr.(*os.File)
+	if !ok || !isatty.IsTerminal(f.Fd()) {
+		return nil
+	}
+	next := time.Now().Add(time.Second)
+	return func(done, total int64) {
+		if now := time.Now(); now.After(next) {
+			fmt.Fprintf(f, "\rread %d of %d MiB", done>>20, total>>20)
+			next = now.Add(time.Second)
+			if done >= total {
+				fmt.Fprintln(f)
+			}
+		}
+	}
+}
+
+func printVerification(out io.Writer, r *receipts.Report) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "verdict\t%s\n", strings.ToUpper(string(r.Verdict)))
+	fmt.Fprintf(w, "\t%s\n", printable(r.Why))
+	if d := r.Damage; d != nil {
+		fmt.Fprintf(w, "first fault\t%s line %d, byte %d, entry %d, id %s\n", d.File, d.Line, d.Offset, d.Index, cell(d.ID))
+	}
+	fmt.Fprintf(w, "entries\t%d, of which %d under a signature\n", r.Size, r.Covered)
+	fmt.Fprintf(w, "root\t%s\n", r.Root)
+	if r.First != nil {
+		fmt.Fprintf(w, "time\t%s to %s\n", r.First.Format(time.RFC3339), r.Last.Format(time.RFC3339))
+	}
+	if r.Anchor > 0 {
+		fmt.Fprintf(w, "anchor\t%d entries\n", r.Anchor)
+	}
+	fmt.Fprintf(w, "trusted key\t%s\n", printable(r.TrustedKey))
+	if r.LogKey != r.TrustedKey {
+		fmt.Fprintf(w, "key in the log\t%s (not trusted)\n", cell(r.LogKey))
+	}
+	var kinds []string
+	for _, k := range slices.Sorted(maps.Keys(r.Kinds)) {
+		kinds = append(kinds, fmt.Sprintf("%d %s", r.Kinds[k], k))
+	}
+	fmt.Fprintf(w, "kinds\t%s\n", cell(strings.Join(kinds, ", ")))
+	fmt.Fprintf(w, "files\t%d segments, %d batches, %d signatures checked\n", r.Segments, r.Batches, r.Checkpoints)
+	fmt.Fprintf(w, "tenants\t%d\n", r.Tenants)
+	fmt.Fprintf(w, "repaired tails\t%d\n", r.Repaired)
+	fmt.Fprintf(w, "unknown outcomes\t%d\n", r.Unknown)
+	fmt.Fprintf(w, "in flight\t%d\n", r.InFlight)
+	fmt.Fprintf(w, "gaps\t%d\n", r.Gaps)
+	if r.Backwards > 0 {
+		fmt.Fprintf(w, "clock\twent back %d times\n", r.Backwards)
+	}
+	for i, p := range r.Proven {
+		fmt.Fprintf(w, "%s\t%s\n", first(i, "proven"), p)
+	}
+	for i, p := range r.NotProven {
+		fmt.Fprintf(w, "%s\t%s\n", first(i, "not proven"), p)
+	}
+	return w.Flush()
+}
+
+// first labels the first line of several.
+func first(i int, label string) string {
+	if i > 0 {
+		return ""
+	}
+	return label
+}
