@@ -90,6 +90,11 @@ func (c Credential) Format(f fmt.State, verb rune) { c.secret.Format(f, verb) }
 func (c Credential) MarshalJSON() ([]byte, error) { return c.secret.MarshalJSON() }
 
 // check tells why a secret cannot serve in this form, without the secret.
+//
+// A control byte in a header would end it early or make it invalid; it is mostly
+// a second line end, or a file that is not what was meant. In a query it is
+// encoded like anything else, so a PEM block can go there. In a form that is not
+// known yet it might be for a header.
 func (f Form) check(s string) error {
 	switch f.Type {
 	case TypeNone, "", TypeBearer, TypeHeader, TypeQuery:
@@ -100,18 +105,11 @@ func (f Form) check(s string) error {
 	default:
 		return fmt.Errorf("%w: credentials of type %q are not known", ErrUnfit, f.Type)
 	}
-	return nil
-}
-
-// checkSecret refuses what no credential can be. A control byte would end a
-// header early or make it invalid; it is mostly a second line end, or a file
-// that is not what was meant.
-func checkSecret(s string) error {
 	if s == "" {
 		return fmt.Errorf("%w: it is empty", ErrUnfit)
 	}
 	for i := range len(s) {
-		if s[i] < 0x20 || s[i] == 0x7f {
+		if (s[i] < 0x20 || s[i] == 0x7f) && f.Type != TypeQuery {
 			return fmt.Errorf("%w: byte %d is a control character (0x%02x)", ErrUnfit, i+1, s[i])
 		}
 	}

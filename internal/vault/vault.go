@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -44,12 +42,6 @@ func (r Ref) String() string {
 		return fmt.Sprintf("service %q, shared", r.Service)
 	}
 	return fmt.Sprintf("service %q, user %q", r.Service, r.User)
-}
-
-// Entry is what may be known of a stored credential.
-type Entry struct {
-	Ref
-	UpdatedAt time.Time
 }
 
 const (
@@ -164,30 +156,11 @@ func placeOf(row store.Credential) place {
 	return place{tenant: row.Tenant, service: row.Service, user: row.User, field: row.Field, version: row.Version}
 }
 
-// List returns what is stored, by service and user; never a secret.
-func (v *Vault) List() []Entry {
-	var all []Entry
-	for ref, row := range v.rows.Load().rows {
-		all = append(all, Entry{Ref: ref, UpdatedAt: row.UpdatedAt})
-	}
-	slices.SortFunc(all, func(a, b Entry) int {
-		if c := strings.Compare(a.Service, b.Service); c != 0 {
-			return c
-		}
-		return strings.Compare(a.User, b.User)
-	})
-	return all
-}
-
 // Set stores a credential, in the place of the one that is there. form is the
-// service's where it is known, and may be zero. ErrUnfit: the secret is empty,
-// holds a control byte, or does not fit the form.
+// service's where it is known, and may be zero. ErrUnfit: the secret does not
+// fit the form, or not every form where it is zero.
 func (v *Vault) Set(ctx context.Context, ref Ref, form Form, text secret.Text, now time.Time) error {
-	err := checkSecret(text.Reveal())
-	if err == nil {
-		err = form.check(text.Reveal())
-	}
-	if err != nil {
+	if err := form.check(text.Reveal()); err != nil {
 		return fmt.Errorf("%s: %w", ref, err)
 	}
 	// Each turn that loses to another process is one that another has won.
@@ -228,13 +201,4 @@ func (v *Vault) put(ctx context.Context, ref Ref, text secret.Text, now time.Tim
 		return err
 	}
 	return v.store.PutCredential(ctx, row)
-}
-
-// Remove removes a credential. ErrMissing: there is none.
-func (v *Vault) Remove(ctx context.Context, ref Ref) error {
-	err := v.store.RemoveCredential(ctx, noTenant, ref.Service, ref.User)
-	if errors.Is(err, store.ErrNotFound) {
-		return fmt.Errorf("%s: %w", ref, ErrMissing)
-	}
-	return errors.Join(err, v.Reload(ctx))
 }

@@ -137,13 +137,16 @@ func TestSetReplacesAndRemoveRemoves(t *testing.T) {
 	if got := sent(t, v, ref, bearer); got != "Bearer two" {
 		t.Errorf("after a reload: %s", got)
 	}
-	if err := other.Remove(t.Context(), ref); err != nil {
+	if err := vault.Remove(t.Context(), s, ref); err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Reload(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := other.Open(ref, bearer); !errors.Is(err, vault.ErrMissing) {
 		t.Errorf("after its removal: %v", err)
 	}
-	if err := v.Remove(t.Context(), ref); !errors.Is(err, vault.ErrMissing) {
+	if err := vault.Remove(t.Context(), s, ref); !errors.Is(err, vault.ErrMissing) {
 		t.Errorf("removing it again: %v", err)
 	}
 	if keys, err := s.DataKeys(t.Context()); err != nil || len(keys) != 1 {
@@ -151,8 +154,9 @@ func TestSetReplacesAndRemoveRemoves(t *testing.T) {
 	}
 }
 
-func TestListTellsNoSecret(t *testing.T) {
-	v := load(t, openStore(t, t.TempDir()), "0")
+func TestEntries(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	v := load(t, s, "0")
 	for _, ref := range []vault.Ref{{Service: "b"}, {Service: "a", User: "u"}, {Service: "a"}} {
 		set(t, v, ref, "canary")
 	}
@@ -161,7 +165,11 @@ func TestListTellsNoSecret(t *testing.T) {
 		{Ref: vault.Ref{Service: "a", User: "u"}, UpdatedAt: noon},
 		{Ref: vault.Ref{Service: "b"}, UpdatedAt: noon},
 	}
-	if d := cmp.Diff(want, v.List()); d != "" {
+	got, err := vault.Entries(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("-want +got:\n%s", d)
 	}
 }
@@ -182,6 +190,10 @@ func TestSecretsThatCannotBe(t *testing.T) {
 		{vault.Form{}, "canary\twith tab", false},
 		{vault.Form{}, "-----BEGIN-----\ncanary", false},
 		{vault.Form{}, " canary with spaces ü", true},
+		{vault.Form{Type: vault.TypeHeader, Name: "X"}, "-----BEGIN-----\ncanary", false},
+		{vault.Form{Type: vault.TypeBasic}, "user:can\nary", false},
+		{vault.Form{Type: vault.TypeQuery, Name: "q"}, "-----BEGIN-----\ncanary", true},
+		{vault.Form{Type: vault.TypeQuery, Name: "q"}, "", false},
 		{vault.Form{Type: vault.TypeBasic}, "canary", false},
 		{vault.Form{Type: vault.TypeBasic}, "user:canary", true},
 		{vault.Form{Type: vault.TypeBearer}, "canary", true},
@@ -195,7 +207,14 @@ func TestSecretsThatCannotBe(t *testing.T) {
 			t.Errorf("the error tells the secret: %v", err)
 		}
 	}
-	// A secret that was set before the service became basic.
+	// Secrets that were set before the service changed its form.
+	query := vault.Form{Type: vault.TypeQuery, Name: "q"}
+	if err := v.Set(t.Context(), ref, query, secret.New("canary\r\nX-Evil: 1"), noon); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := v.Open(ref, bearer); !errors.Is(err, vault.ErrUnfit) || strings.Contains(err.Error(), "canary") {
+		t.Errorf("a header with a line end in it: %v", err)
+	}
 	set(t, v, ref, "canary")
 	if _, err := v.Open(ref, vault.Form{Type: vault.TypeBasic}); !errors.Is(err, vault.ErrUnfit) || strings.Contains(err.Error(), "canary") {
 		t.Errorf("a basic credential without a colon: %v", err)
