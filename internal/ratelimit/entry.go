@@ -32,6 +32,10 @@ type entry struct {
 	// given holds the charges of this bucket that were refunded and that a
 	// second refund would still be worth something for.
 	given map[spent]struct{}
+	// forgetAt is the size at which given is looked through next, forgotAt when
+	// it last was.
+	forgetAt int
+	forgotAt int64
 	// free is the bucket of concurrency refusals that cost a key nothing; nil
 	// until the first.
 	free *bucket
@@ -62,43 +66,50 @@ func (e *entry) takeLocked(l Limit, now int64) (Charge, int64) {
 	return Charge{entry: e, spent: e.bucket.spend(d, now, 1)}, 0
 }
 
+// maxGiven bounds given. A key's free concurrency refusals bound it long before,
+// unless its burst is in the thousands; past it, refunds are withheld.
+const maxGiven = 1 << 14
+
 // refundLocked gives s back unless it was given back before. What identifies a
 // charge is the bucket's state right after it: tat grows with every charge, and
 // falls only by a refund, which changes the refunded sum, or by a change of
 // limit, which is counted. So no two charges of one entry look alike.
 //
 // A charge on a dead entry is worth nothing: the entry went because its bucket
-// was full, and what a charge is worth never exceeds what the bucket owes.
+// was full, and a bucket owes at least what its charges are worth.
 func (e *entry) refundLocked(s spent, now int64) {
-	if e.dead || e.bucket.worth(s, now) == 0 {
+	if e.dead {
 		return
 	}
-	if _, twice := e.given[s]; twice {
+	e.bucket.seen = max(e.bucket.seen, now) // worth nothing once is worth nothing ever
+	if e.bucket.worth(s, now) == 0 {
+		return
+	}
+	if _, twice := e.given[s]; twice || !e.canRememberLocked(now) {
 		return
 	}
 	e.bucket.refund(s, now)
-	if e.bucket.worth(s, now) == 0 {
-		return // a second refund would be worth nothing: no need to remember
-	}
 	if e.given == nil {
 		e.given = make(map[spent]struct{})
 	}
-	e.forgetGivenLocked(now)
 	e.given[s] = struct{}{}
 }
 
-// forgetGivenLocked drops refunds that need no remembering. Every refund makes
-// all earlier charges worth one interval less, so at most burst of them matter;
-// looking at all of them each time the number doubles keeps the cost constant.
-func (e *entry) forgetGivenLocked(now int64) {
-	if n := len(e.given); n < 16 || n&(n-1) != 0 {
-		return
-	}
-	for s := range e.given {
-		if e.bucket.worth(s, now) == 0 {
-			delete(e.given, s)
+// canRememberLocked reports whether given has room, after dropping what a second
+// refund would be worth nothing for: whenever the number has doubled, so that the
+// cost per refund stays constant, and at the bound once an interval.
+func (e *entry) canRememberLocked(now int64) bool {
+	n := len(e.given)
+	if n >= max(16, e.forgetAt) || n >= maxGiven && now-e.forgotAt >= e.bucket.limit.Interval {
+		for s := range e.given {
+			if e.bucket.worth(s, now) == 0 {
+				delete(e.given, s)
+			}
 		}
+		n = len(e.given)
+		e.forgetAt, e.forgotAt = 2*n, now
 	}
+	return n < maxGiven
 }
 
 // freshLocked reports whether the entry decides as one made anew would, now and

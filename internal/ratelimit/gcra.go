@@ -22,6 +22,7 @@ type bucket struct {
 
 // spent is what a refund has to know of a charge.
 type spent struct {
+	at       int64 // time of the charge
 	tat      int64 // of the bucket, after the charge
 	refunded int64 // of the bucket, at the charge
 	cost     int64 // tokens
@@ -62,7 +63,7 @@ func decide(l Limit, tat, now, cost int64) decision {
 func (b *bucket) spend(d decision, now, cost int64) spent {
 	b.tat = d.tat
 	b.seen = max(b.seen, now)
-	return spent{tat: d.tat, refunded: b.refunded, cost: cost, changes: b.changes}
+	return spent{at: now, tat: d.tat, refunded: b.refunded, cost: cost, changes: b.changes}
 }
 
 // wait is how long until one token can be taken; 0 when one can be now.
@@ -72,19 +73,29 @@ func (b *bucket) wait(now int64) int64 {
 
 // worth is how many nanoseconds of s a refund at now gives back.
 //
-// A charge moved tat ahead by its cost. Moving it back by as much is wrong twice
-// over: time has refilled part of it since (or all), which must not be credited
-// a second time; and others' refunds since have used up part of what this charge
-// still holds above now. So only what of the charge still lies ahead of now,
-// after the refunds that came in between, may be taken back. It can err to the
-// strict side only, by less than one token for a charge of one.
+// A charge moved tat ahead by its cost. Moving it back by as much is wrong when
+// time has refilled part of it since, or all: that would be credited twice. Only
+// what of the charge still lies ahead of now may be taken back. Where it lies is
+// not known exactly, as refunds of earlier charges moved it towards now, but it
+// lies at least at both of these:
+//
+//   - where it was put, less all refunds since;
+//   - its cost after the time of the charge, where it would lie in a bucket that
+//     was full.
+//
+// The second makes a refund at the moment of the charge exact, in whatever order
+// a crowd of charges is given back. Either alone keeps what the bucket owes at
+// no less than a history without the refunded calls would owe: of the calls
+// before s that history owes at least the cost of s less than it would with s, and
+// of those after s it owes no more than one cost each counted from now.
 func (b *bucket) worth(s spent, now int64) int64 {
 	if s.changes != b.changes {
 		return 0
 	}
 	now = max(now, b.seen)
-	ahead := s.tat - (b.refunded - s.refunded) - now
-	return min(b.limit.Interval*s.cost, max(0, ahead))
+	cost := b.limit.Interval * s.cost
+	end := max(s.tat-(b.refunded-s.refunded), s.at+cost)
+	return min(cost, max(0, end-now))
 }
 
 // refund gives back what s is worth at now. That it happens once per charge is
@@ -93,7 +104,6 @@ func (b *bucket) refund(s spent, now int64) {
 	amount := b.worth(s, now)
 	b.tat -= amount
 	b.refunded += amount
-	b.seen = max(b.seen, now)
 }
 
 // adopt makes the bucket follow limit l from now on. The balance carries over in

@@ -1,0 +1,156 @@
+package ratelimit
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+)
+
+// The figures here are of a decision with the request's own timestamp, as the
+// gateway makes it. Peers, with the same traffic, are measured in the module
+// bench/ at the root, so that they stay out of this one's dependencies.
+
+func benchLimit(perSecond float64, burst int64) Limit {
+	l, err := NewLimit(perSecond, burst)
+	if err != nil {
+		panic(err)
+	}
+	return l
+}
+
+// population is keys of tenants: a tenant has 10 keys.
+type population struct {
+	l                       *Local
+	keys, tenants, services []*Ref
+}
+
+func populate(n int) *population {
+	p := &population{l: NewLocal(Options{TableSize: 4 * n})}
+	for i := range n {
+		key := fmt.Sprintf("key-%d", i)
+		p.keys = append(p.keys, p.l.Ref(Registered, KindKey, key))
+		p.services = append(p.services, p.l.Ref(Registered, KindService, ServiceBucket(key, "search")))
+		if i%10 == 0 {
+			p.tenants = append(p.tenants, p.l.Ref(Registered, KindTenant, fmt.Sprintf("tenant:%d", i/10)))
+		}
+	}
+	return p
+}
+
+// scatter visits n places in an order that the caches cannot foresee.
+func scatter(i uint64, n int) int { return int((i * 0x9E3779B97F4A7C15 >> 16) % uint64(n)) }
+
+var sizes = []int{1, 10_000, 1_000_000}
+
+// BenchmarkAdmission is a whole call: key, tenant and (key, service) tokens, a
+// slot, and its release.
+func BenchmarkAdmission(b *testing.B) {
+	wide := benchLimit(1e9, 1<<30)
+	for _, n := range sizes {
+		b.Run(fmt.Sprintf("keys=%d", n), func(b *testing.B) {
+			p := populate(n)
+			b.ReportAllocs()
+			b.ResetTimer()
+			for i := range uint64(b.N) {
+				k := scatter(i, n)
+				now := int64(i) * 10
+				c, _ := p.l.TakeRef(p.keys[k], wide, now)
+				t, v := p.l.Admit(Admission{
+					Charge: c, TenantRef: p.tenants[k/10], TenantLimit: wide, TenantSlots: 32,
+					Service: "search", ServiceRef: p.services[k], ServiceLimit: wide,
+				}, now)
+				if v.Outcome != Admitted {
+					b.Fatal(v.Outcome, v.Limit)
+				}
+				t.Release()
+			}
+		})
+	}
+}
+
+// BenchmarkAdmissionByName is the same with every entry looked up by its name.
+func BenchmarkAdmissionByName(b *testing.B) {
+	wide := benchLimit(1e9, 1<<30)
+	for _, n := range sizes {
+		b.Run(fmt.Sprintf("keys=%d", n), func(b *testing.B) {
+			p := populate(n)
+			b.ReportAllocs()
+			b.ResetTimer()
+			for i := range uint64(b.N) {
+				k := scatter(i, n)
+				now := int64(i) * 10
+				c, _ := p.l.Take(Registered, KindKey, p.keys[k].id.partition, wide, now)
+				t, v := p.l.Admit(Admission{
+					Charge: c, Tenant: p.tenants[k/10].id.partition, TenantLimit: wide, TenantSlots: 32,
+					Service: "search", ServiceBucket: p.services[k].id.partition, ServiceLimit: wide,
+				}, now)
+				if v.Outcome != Admitted {
+					b.Fatal(v.Outcome, v.Limit)
+				}
+				t.Release()
+			}
+		})
+	}
+}
+
+// BenchmarkDenial is a flood on a drained key.
+func BenchmarkDenial(b *testing.B) {
+	for _, n := range sizes {
+		b.Run(fmt.Sprintf("keys=%d", n), func(b *testing.B) {
+			p := populate(n)
+			slow := benchLimit(0.001, 1)
+			for _, k := range p.keys {
+				p.l.TakeRef(k, slow, 0)
+			}
+			b.ReportAllocs()
+			b.ResetTimer()
+			for i := range uint64(b.N) {
+				if _, v := p.l.TakeRef(p.keys[scatter(i, n)], slow, 1); v.Outcome != RateLimited {
+					b.Fatal(v.Outcome)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkAdmissionParallel gives every goroutine its own tenant and key.
+func BenchmarkAdmissionParallel(b *testing.B) {
+	wide := benchLimit(1e9, 1<<30)
+	p := populate(1000)
+	var next atomic.Int64
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		k := int(next.Add(1)*10) % len(p.keys)
+		for now := int64(0); pb.Next(); now += 10 {
+			c, _ := p.l.TakeRef(p.keys[k], wide, now)
+			t, _ := p.l.Admit(Admission{
+				Charge: c, TenantRef: p.tenants[k/10], TenantLimit: wide, TenantSlots: 32,
+				Service: "search", ServiceRef: p.services[k], ServiceLimit: wide,
+			}, now)
+			t.Release()
+		}
+	})
+}
+
+// BenchmarkInsertPinnedTail is an insert into a full table of which the oldest
+// half has calls in flight.
+func BenchmarkInsertPinnedTail(b *testing.B) {
+	const size = 100_000
+	l := NewLocal(Options{TableSize: size})
+	limit := benchLimit(1e6, 1)
+	for i := range size / 2 {
+		l.Admit(Admission{Tenant: fmt.Sprintf("pinned-%d", i), TenantLimit: limit}, 0)
+	}
+	for i := range size {
+		l.Take(Registered, KindKey, fmt.Sprintf("idle-%d", i), limit, int64(i))
+	}
+	names := make([]string, 1<<16)
+	for i := range names {
+		names[i] = fmt.Sprintf("new-%d", i)
+	}
+	b.ReportAllocs()
+	b.ResetTimer()
+	for i := range b.N {
+		l.Take(Registered, KindKey, names[i%len(names)], limit, int64(i)*1000+1<<40)
+	}
+}
