@@ -124,8 +124,11 @@ func (g *Gateway) forward(call *Call, service *registry.Service, target *registr
 	request := upstreamRequest(ctx, call.In, target, call.RequestID, g.userAgent)
 	credential.Apply(request)
 
-	first := g.clock.AfterFunc(service.Timeout, func() { cancel(errFirstByte) })
-	defer first.Stop()
+	stopFirst := func() bool { return true }
+	if service.Timeout > 0 {
+		stopFirst = g.clock.AfterFunc(service.Timeout, func() { cancel(errFirstByte) }).Stop
+	}
+	defer stopFirst()
 	sent := g.clock.Now()
 
 	proxy := httputil.ReverseProxy{
@@ -137,7 +140,7 @@ func (g *Gateway) forward(call *Call, service *registry.Service, target *registr
 			refusal = g.upstreamError(ctx, call, err)
 		},
 		ModifyResponse: func(res *http.Response) error {
-			first.Stop()
+			stopFirst()
 			at.answered(res.StatusCode, g.clock.Now().Sub(sent))
 			return g.relay(ctx, cancel, res, at, running, release, service.BaseURL)
 		},

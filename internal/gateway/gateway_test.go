@@ -271,6 +271,9 @@ func TestOrder(t *testing.T) {
 	}
 	var kinds []string
 	for _, r := range w.ledger.all() {
+		if want := map[bool]string{true: "", false: "tenant:small"}[r.Code == "unauthenticated"]; r.Tenant != want {
+			t.Errorf("a record of %s is the tenant's %q, want %q", r.Code, r.Tenant, want)
+		}
 		kinds = append(kinds, string(r.Kind)+":"+r.Code)
 	}
 	want := "refusal:unauthenticated refusal:bad_request refusal:scope_denied refusal:delegation_required refusal:rate_limited " +

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"net/http"
 	"runtime/debug"
 	"time"
@@ -33,16 +34,16 @@ func (g *Gateway) Handler() http.Handler {
 		e.Status = http.StatusNotFound
 		writeError(c.Writer, e, "", jitter)
 	}))
-	return recovered(g.log, e)
+	return recovered(g.log, g.settings.ClientStall, e)
 }
 
 // recovered keeps a panic from ending the process or looking like an answer.
 // gin's own Recovery takes http.ErrAbortHandler for a fault and ends a broken
 // stream neatly; this one passes it on, and makes it of any panic that comes
 // when the answer has begun.
-func recovered(log interface{ Error(string, ...any) }, next http.Handler) http.Handler {
+func recovered(log *slog.Logger, stall time.Duration, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		a := newAnswer(w, 30*time.Second)
+		a := newAnswer(w, stall)
 		defer func() {
 			p := recover()
 			if p == nil {
@@ -58,6 +59,9 @@ func recovered(log interface{ Error(string, ...any) }, next http.Handler) http.H
 			writeError(a, &Error{Code: Internal, Message: "the gateway failed; the operator's log says why", Ran: true}, "", jitter)
 		}()
 		next.ServeHTTP(a, r)
+		// What is buffered, and the terminator, go out when this returns; the
+		// last event of a quiet stream may be longer ago than the stall.
+		a.extend()
 	})
 }
 

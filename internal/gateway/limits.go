@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"agentgw/internal/identity"
 	"agentgw/internal/ratelimit"
 	"agentgw/internal/registry"
 )
@@ -19,6 +20,7 @@ func (g *Gateway) identify(call *Call, at *attempt) *Error {
 	if err == nil {
 		call.Key = key
 		at.record.Caller, at.record.Key = "key:"+key.ID, key.ID
+		at.record.Tenant = g.tenant(call).String() // until it is known for whom
 		return nil
 	}
 	if ambiguous(err) {
@@ -45,8 +47,9 @@ func (g *Gateway) chargeKey(call *Call, out *answer) (ratelimit.Charge, *Error) 
 }
 
 // admit is step 5: tenant bucket, service bucket and slot, all or none.
-func (g *Gateway) admit(call *Call, service *registry.Service, charge ratelimit.Charge, out *answer) (ratelimit.Ticket, *Error) {
-	tenant := call.Key.TenantOf(call.Act.Principal, g.settings.KeyMaxPrincipals)
+func (g *Gateway) admit(call *Call, service *registry.Service, charge ratelimit.Charge, out *answer, at *attempt) (ratelimit.Ticket, *Error) {
+	tenant := g.tenant(call)
+	at.record.Tenant = tenant.String()
 	limits := call.view.tenantLimits(tenant)
 	ticket, v := g.limiter.Admit(ratelimit.Admission{
 		Charge: charge, Table: ratelimit.Registered,
@@ -59,6 +62,11 @@ func (g *Gateway) admit(call *Call, service *registry.Service, charge ratelimit.
 		return ticket, g.refusal(call, v)
 	}
 	return ticket, nil
+}
+
+// tenant is whom the call is charged to.
+func (g *Gateway) tenant(call *Call) identity.Tenant {
+	return call.Key.TenantOf(call.Act.Principal, g.settings.KeyMaxPrincipals)
 }
 
 // refusal puts a verdict into words.

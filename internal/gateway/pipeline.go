@@ -53,7 +53,7 @@ func (g *Gateway) steps(call *Call, out *answer, at *attempt) *Error {
 	if err != nil {
 		return err
 	}
-	ticket, err := g.admit(call, service, charge, out)
+	ticket, err := g.admit(call, service, charge, out, at)
 	if err != nil {
 		return err
 	}
