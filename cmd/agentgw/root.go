@@ -83,7 +83,9 @@ func (c *cli) rootCommand() *cobra.Command {
 	}
 	root.AddCommand(
 		c.checkCommand(),
+		c.credentialsCommand(),
 		c.demoCommand(),
+		c.keysCommand(),
 		c.receiptsCommand(),
 		c.serveCommand(),
 		c.versionCommand(),
