@@ -1,0 +1,335 @@
+package ratelimit
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+func tableStats(l *Local) TableStats { return l.Stats().Tables[Registered] }
+
+// TestDrainedNeverComesBackFull: a table of 100, a drained key, 200 others.
+func TestDrainedNeverComesBackFull(t *testing.T) {
+	slow, quick := Limit{60 * second, 1}, Limit{1, 1}
+	for _, tt := range []struct {
+		name   string
+		others Limit
+	}{{"others can go", quick}, {"others owe too", slow}} {
+		l := NewLocal(Options{TableSize: 100})
+		if _, v := l.Take(Registered, KindKey, "K", slow, 1); v.Outcome != Admitted {
+			t.Fatal(v.Outcome)
+		}
+		for i := range 200 {
+			l.Take(Registered, KindKey, fmt.Sprint("other-", i), tt.others, int64(2+i))
+		}
+		for range 10 {
+			if _, v := l.Take(Registered, KindKey, "K", slow, 1000); v.Outcome != RateLimited {
+				t.Errorf("%s: K is %v again", tt.name, v.Outcome)
+			}
+		}
+		if st := tableStats(l); st.Entries != 100 || st.UnexpiredEvictions != 0 || st.Evicted+st.Overflowed != 101 {
+			t.Errorf("%s: %+v", tt.name, st)
+		}
+		if _, v := l.Take(Callers, KindKey, "K", slow, 1000); v.Outcome != Admitted {
+			t.Errorf("%s: the table of others is full too", tt.name)
+		}
+	}
+}
+
+// TestLeastRecentlyUsedGoes, and not what was only looked at.
+func TestLeastRecentlyUsedGoes(t *testing.T) {
+	l := NewLocal(Options{TableSize: 3})
+	for i, k := range []string{"a", "b", "c", "a"} {
+		l.Take(Registered, KindKey, k, Limit{1, 1}, int64(i*10))
+	}
+	l.Peek(Registered, KindKey, "b", Limit{1, 1}, 50)
+	l.Take(Registered, KindKey, "d", Limit{1, 1}, 60)
+	var names []string
+	l.Each(Registered, KindKey, 60, func(e Entry) bool { names = append(names, e.Partition); return true })
+	slices.Sort(names)
+	if !slices.Equal(names, []string{"a", "c", "d"}) {
+		t.Errorf("kept %v", names)
+	}
+}
+
+// TestRefKeepsItsEntry: one used through a Ref only is not the oldest, and a Ref
+// whose entry went finds the new one instead of keeping a second state alive.
+func TestRefKeepsItsEntry(t *testing.T) {
+	l := NewLocal(Options{TableSize: 3})
+	limit := Limit{1, 1}
+	ref := l.Ref(Registered, KindKey, "a")
+	l.TakeRef(ref, limit, 0)
+	l.Take(Registered, KindKey, "b", limit, 10)
+	l.Take(Registered, KindKey, "c", limit, 20)
+	l.TakeRef(ref, limit, 30)
+	l.Take(Registered, KindKey, "d", limit, 40)
+	if l.tables[Registered].peek(id{KindKey, "a"}) == nil || l.tables[Registered].peek(id{KindKey, "b"}) != nil {
+		t.Error("the wrong one went")
+	}
+	for i := range 10 {
+		l.Take(Registered, KindKey, fmt.Sprint("more-", i), limit, int64(50+i*10))
+	}
+	if l.tables[Registered].peek(id{KindKey, "a"}) != nil {
+		t.Fatal("a is still there")
+	}
+	slow := Limit{1000, 1}
+	l.TakeRef(ref, slow, 500)
+	if _, v := l.Take(Registered, KindKey, "a", slow, 500); v.Outcome != RateLimited {
+		t.Error("the name and its Ref have two buckets")
+	}
+	if _, v := l.TakeRef(ref, slow, 500); v.Outcome != RateLimited {
+		t.Error("the name and its Ref have two buckets")
+	}
+}
+
+// TestChargeOutlivesItsEntry: a refund of a charge whose entry went must not
+// reach the entry that is there now.
+func TestChargeOutlivesItsEntry(t *testing.T) {
+	l := NewLocal(Options{TableSize: 1})
+	c, _ := l.Take(Registered, KindKey, "a", Limit{10, 2}, 0)
+	l.Take(Registered, KindKey, "b", Limit{10, 2}, 10)
+	l.Take(Registered, KindKey, "a", Limit{10, 2}, 20)
+	l.Take(Registered, KindKey, "a", Limit{10, 2}, 20)
+	l.Refund(c, 20)
+	if _, v := l.Take(Registered, KindKey, "a", Limit{10, 2}, 20); v.Outcome != RateLimited {
+		t.Error("a stale refund was credited")
+	}
+}
+
+// TestPinnedTailBlocksNothing: entries with calls in flight are neither evicted
+// nor in the way, do not count, and the table shrinks when they end.
+func TestPinnedTailBlocksNothing(t *testing.T) {
+	const size = 100
+	l := NewLocal(Options{TableSize: size})
+	limit := Limit{1000, 2}
+	var tickets []Ticket
+	for i := range 5 * size {
+		ticket, v := l.Admit(Admission{Tenant: fmt.Sprint("pinned-", i), TenantLimit: limit, TenantSlots: 1, Service: "s"}, 0)
+		if v.Outcome != Admitted {
+			t.Fatal(v.Outcome, v.Limit)
+		}
+		tickets = append(tickets, ticket)
+	}
+	if st := tableStats(l); st.Pinned != 5*size || st.Entries != 5*size || st.Overflowed != 0 {
+		t.Fatalf("%+v", st)
+	}
+	now := int64(0)
+	for i := range 10_000 {
+		now += 100_000
+		if _, v := l.Take(Registered, KindKey, fmt.Sprint("new-", i), limit, now); v.Outcome != Admitted {
+			t.Fatal(v.Outcome)
+		}
+		if st := tableStats(l); st.Entries > size+st.Pinned || st.Overflowed != 0 {
+			t.Fatalf("%+v", st)
+		}
+	}
+	l.Sweep(now + int64(24*time.Hour))
+	for i := range tickets {
+		_, v := l.Admit(Admission{Tenant: fmt.Sprint("pinned-", i), TenantLimit: limit, TenantSlots: 1, Service: "s"}, now)
+		if v.Outcome != ConcurrencyLimited {
+			t.Fatalf("the cap of %d is forgotten: %v", i, v.Outcome)
+		}
+	}
+	for _, ticket := range tickets {
+		ticket.Release()
+	}
+	// They were refilled long ago, but the limiter without a clock knows no
+	// later time than their admission: they go with the next that come.
+	for i := range 5 * size {
+		l.Take(Registered, KindKey, fmt.Sprint("after-", i), limit, now+int64(i)*100_000)
+	}
+	if st := tableStats(l); st.Entries != size || st.Pinned != 0 || st.UnexpiredEvictions != 0 {
+		t.Errorf("%+v", st)
+	}
+}
+
+// TestLongCallKeepsItsEntry through idle eviction and a crowd of others.
+func TestLongCallKeepsItsEntry(t *testing.T) {
+	l := NewLocal(Options{TableSize: 50, Idle: 10 * time.Minute})
+	a := Admission{Tenant: "t", TenantLimit: Limit{second, 2}, TenantSlots: 1, Service: "s"}
+	ticket, _ := l.Admit(a, 0)
+	for now := int64(0); now < int64(10*time.Minute); now += second / 10 {
+		l.Take(Registered, KindKey, fmt.Sprint(now), Limit{1, 1}, now)
+		l.Sweep(now)
+	}
+	if _, v := l.Admit(a, int64(10*time.Minute)); v.Outcome != ConcurrencyLimited {
+		t.Errorf("%v, want the cap enforced", v.Outcome)
+	}
+	ticket.Release()
+	if _, v := l.Admit(a, int64(10*time.Minute)); v.Outcome != Admitted {
+		t.Errorf("%v by %v", v.Outcome, v.Limit)
+	}
+}
+
+// TestSweep: what is idle and full goes, at the age set and not before; what owes
+// stays until it does not.
+func TestSweep(t *testing.T) {
+	l := NewLocal(Options{TableSize: 1000, Idle: time.Minute})
+	l.Take(Registered, KindKey, "full", Limit{second, 1}, 0)
+	l.Take(Registered, KindKey, "owing", Limit{300 * second, 1}, 0)
+	entries := func(at, want int64) {
+		t.Helper()
+		l.Sweep(at)
+		if st := tableStats(l); st.Entries != want || st.UnexpiredEvictions != 0 {
+			t.Errorf("at %ds: %+v, want %d entries", at/second, st, want)
+		}
+	}
+	entries(60*second-1, 2)
+	entries(60*second, 1)
+	entries(120*second, 1)
+	if _, v := l.Take(Registered, KindKey, "owing", Limit{300 * second, 1}, 120*second); v.Outcome != RateLimited {
+		t.Error("a drained bucket came back full")
+	}
+	entries(299*second, 1)
+	entries(360*second, 0)
+	// Bounded work: not everything at once.
+	for i := range 10 * sweepBatch {
+		l.Take(Registered, KindKey, fmt.Sprint(i), Limit{1, 1}, 400*second)
+	}
+	entries(1000*second, 9*sweepBatch)
+}
+
+// TestOverflowEntry: with a full table in which all owe, the newcomers share one
+// bucket and one cap; a warning a minute; and when one gets an entry of its own,
+// it gets no second burst and no second cap with it.
+func TestOverflowEntry(t *testing.T) {
+	var warned []string
+	l := NewLocal(Options{TableSize: 2, Warn: func(table string) { warned = append(warned, table) }})
+	slow := Limit{100 * second, 3}
+	drain := func(names ...string) {
+		for _, n := range names {
+			for range 3 {
+				l.Take(Registered, KindKey, n, slow, 0)
+			}
+		}
+	}
+	drain("a", "b")
+	admitted := 0
+	for i := range 9 {
+		if _, v := l.Take(Registered, KindKey, fmt.Sprint("new-", i%3), slow, second); v.Outcome == Admitted {
+			admitted++
+		} else if v.Partition != fmt.Sprint("new-", i%3) {
+			t.Errorf("refused as %q", v.Partition)
+		}
+	}
+	if st := tableStats(l); admitted != 3 || st.Entries != 2 || st.Overflowed != 9 {
+		t.Errorf("%d admitted, want the burst of one; %+v", admitted, st)
+	}
+	if _, v := l.Take(Registered, KindTenant, "t", slow, second); v.Outcome != Admitted {
+		t.Error("a tenant and a key share a bucket: a call would be charged twice")
+	}
+	if !slices.Equal(warned, []string{"registered"}) {
+		t.Errorf("warned %v", warned)
+	}
+	l.Take(Registered, KindKey, "new-9", slow, 61*second-1)
+	if len(warned) != 1 {
+		t.Errorf("warned %v within a minute", warned)
+	}
+	l.Take(Registered, KindKey, "new-9", slow, 61*second)
+	if len(warned) != 2 {
+		t.Errorf("warned %v after a minute", warned)
+	}
+	// At 300 s a and b are full again; the shared bucket is a second behind.
+	if _, v := l.Take(Registered, KindKey, "new-0", slow, 300*second); v.Outcome != Admitted {
+		t.Error(v.Outcome)
+	}
+	if l.tables[Registered].peek(id{KindKey, "new-0"}) == nil {
+		t.Fatal("new-0 has no entry of its own although there is room")
+	}
+	if r := l.Peek(Registered, KindKey, "new-0", slow, 300*second); r.Remaining != 1 {
+		t.Errorf("new-0 has %d left, want what the shared bucket had less one", r.Remaining)
+	}
+	var seen []Entry
+	l.Each(Registered, KindKey, 100*second, func(e Entry) bool { seen = append(seen, e); return true })
+	if last := seen[len(seen)-1]; !last.Overflow || last.Partition != "overflow" {
+		t.Errorf("operators do not see it: %+v", seen)
+	}
+}
+
+func TestOverflowSlots(t *testing.T) {
+	l := NewLocal(Options{TableSize: 1})
+	l.Take(Registered, KindKey, "a", Limit{100 * second, 1}, 0)
+	a := func(tenant string) Admission { return Admission{Tenant: tenant, TenantSlots: 2, Service: "s"} }
+	first, _ := l.Admit(a("t"), 0)
+	other, _ := l.Admit(a("u"), 0)
+	if _, v := l.Admit(a("t"), 0); v.Outcome != ConcurrencyLimited {
+		t.Errorf("%v, want one cap for all that share the entry", v.Outcome)
+	}
+	// There is room now, but t holds a slot of the shared entry.
+	other.Release()
+	second, v := l.Admit(a("t"), 101*second)
+	if v.Outcome != Admitted || l.tables[Registered].peek(id{KindTenant, "t"}) != nil {
+		t.Errorf("%v: t has a second cap", v.Outcome)
+	}
+	if _, v := l.Admit(a("t"), 102*1e9); v.Outcome != ConcurrencyLimited {
+		t.Errorf("%v: over the cap", v.Outcome)
+	}
+	if _, v := l.Admit(a("v"), 102*1e9); v.Outcome != Admitted || l.tables[Registered].peek(id{KindTenant, "v"}) == nil {
+		t.Errorf("%v: v is held up by others' slots although there is room", v.Outcome)
+	}
+	first.Release()
+	second.Release()
+	if _, v := l.Admit(a("t"), 103*1e9); v.Outcome != Admitted || l.tables[Registered].peek(id{KindTenant, "t"}) == nil {
+		t.Errorf("%v: t has no entry of its own", v.Outcome)
+	}
+}
+
+// TestEvictionChangesNoVerdict: random calls of many keys and tenants in a table
+// far too small, with sweeps: per partition key, no window is ever over its limit,
+// no cap is exceeded, and the table keeps its bound.
+func TestEvictionChangesNoVerdict(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const size = 4
+		l := NewLocal(Options{TableSize: size, Idle: 50})
+		limit := drawLimit(t)
+		most := rapid.Int64Range(1, 2).Draw(t, "cap")
+		passed := map[string]*history{}
+		type running struct {
+			tenant string
+			ticket Ticket
+		}
+		var open []running
+		inFlight := map[string]int64{}
+		now := int64(0)
+		for range rapid.IntRange(1, 80).Draw(t, "steps") {
+			now += rapid.Int64Range(0, 15).Draw(t, "dt")
+			name := rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"}).Draw(t, "name")
+			h := passed[name]
+			if h == nil {
+				h = &history{limit: limit}
+				passed[name] = h
+			}
+			switch rapid.IntRange(0, 4).Draw(t, "op") {
+			case 0, 1, 2:
+				ticket, v := l.Admit(Admission{Tenant: name, TenantLimit: limit, TenantSlots: most, Service: "s"}, now)
+				if v.Outcome != Admitted {
+					break
+				}
+				open = append(open, running{name, ticket})
+				inFlight[name]++
+				h.add(now)
+			case 3:
+				if len(open) > 0 {
+					i := rapid.IntRange(0, len(open)-1).Draw(t, "which")
+					open[i].ticket.Release()
+					inFlight[open[i].tenant]--
+					open = slices.Delete(open, i, i+1)
+				}
+			case 4:
+				l.Sweep(now)
+			}
+			if !h.conforms() {
+				t.Fatalf("%s: %v breaks %+v", name, h.times, limit)
+			}
+			if inFlight[name] > most {
+				t.Fatalf("%s has %d in flight", name, inFlight[name])
+			}
+			if st := tableStats(l); st.UnexpiredEvictions != 0 {
+				t.Fatalf("%+v", st)
+			}
+		}
+	})
+}
