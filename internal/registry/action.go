@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
 )
 
 // Places of a parameter.
@@ -38,8 +39,10 @@ type Action struct {
 	index   map[string]int // name -> index in params
 
 	// What Target would otherwise work out for each call.
-	prefix  string // scheme, host and the escaped base path
-	hasBody bool   // some parameter goes into the body
+	prefix     string // scheme, host and the escaped base path
+	baseLength int    // of that path alone
+	slashes    int    // of the escaped path, the base's included
+	hasBody    bool   // some parameter goes into the body
 }
 
 // Path returns the path template as declared, below the service's base path.
@@ -58,6 +61,11 @@ func (a *Action) prepare() {
 	}
 	if base := a.service.BaseURL; base != nil {
 		a.prefix = base.Scheme + "://" + base.Host + base.EscapedPath()
+		a.baseLength = len(base.EscapedPath())
+		a.slashes = strings.Count(base.EscapedPath(), "/")
+	}
+	for _, p := range a.parts {
+		a.slashes += strings.Count(p.literal, "/")
 	}
 }
 

@@ -69,18 +69,34 @@ func withoutUserinfo(s string) string {
 // disagree on what these mean, and a prefix that one of them resolves is none.
 // A single slash at the end is fine.
 func checkPath(escaped string) error {
-	if escaped == "" || escaped == "/" {
-		return nil
+	if strings.Contains(escaped, "//") {
+		return errors.New("the path has an empty segment (//)")
 	}
-	for s := range strings.SplitSeq(strings.TrimSuffix(escaped[1:], "/"), "/") {
-		if s == "" {
-			return errors.New("the path has an empty segment (//)")
-		}
-		if isDots(s) {
-			return fmt.Errorf("the path has a %s segment", s)
-		}
+	if _, dots := survey(escaped); dots {
+		return errors.New("the path has a . or .. segment")
 	}
 	return nil
+}
+
+// survey counts the slashes of an escaped path and reports whether it has a
+// dot segment, also to somebody who decodes %2F before he resolves dots.
+func survey[T string | []byte](path T) (slashes int, dots bool) {
+	for start, i := 0, 0; i <= len(path); i++ {
+		width := 1
+		switch {
+		case i == len(path):
+		case path[i] == '/':
+			slashes++
+		case path[i] == '%' && i+2 < len(path) && path[i+1] == '2' && path[i+2]|0x20 == 'f':
+			width = 3
+		default:
+			continue
+		}
+		dots = dots || isDots(path[start:i])
+		i += width - 1
+		start = i + 1
+	}
+	return slashes, dots
 }
 
 // isDots reports whether an escaped segment means . or .. to anybody.

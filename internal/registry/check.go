@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -20,6 +21,7 @@ type check struct {
 	schema *jsonschema.Schema
 	types  []string // nil: any
 	simple string   // the type, where the schema asks for nothing but a type
+	words  []string // what a schema allows that asks for a text of these alone
 
 	query  string // the name, escaped
 	body   string // the name as JSON, with its colon
@@ -33,7 +35,13 @@ func (c *check) prepare(p Param) {
 }
 
 // judge says what is wrong with a value, or "".
+//
+// What most parameters are, a plain type or one of a few words, is seen from
+// the text itself; the schema is asked for the rest, and for the reasons.
 func (c *check) judge(value jsontext.Value) string {
+	if len(c.words) > 0 && value.Kind() == '"' && slices.Contains(c.words, string(value[1:len(value)-1])) {
+		return ""
+	}
 	switch c.simple {
 	case "string":
 		if value.Kind() == '"' {
@@ -154,7 +162,7 @@ func reasonOf(e *jsonschema.ValidationError) string {
 	case *kind.Format:
 		return fmt.Sprintf("%sis not a valid %s", where, k.Want)
 	case *kind.Type:
-		return fmt.Sprintf("%sis %s; want %s", where, k.Got, strings.Join(k.Want, " or "))
+		return fmt.Sprintf("%smust be %s, not %s", where, strings.Join(k.Want, " or "), k.Got)
 	case *kind.MultipleOf:
 		want, _ := k.Want.Float64()
 		return fmt.Sprintf("%sis not a multiple of %v", where, want)

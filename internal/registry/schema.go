@@ -146,7 +146,7 @@ func compile(schema any) (check, error) {
 	if err != nil {
 		return check{}, reword(err, name)
 	}
-	return check{schema: compiled, types: typesOf(schema), simple: simpleType(schema)}, nil
+	return check{schema: compiled, types: typesOf(schema), simple: simpleType(schema), words: wordsOf(schema)}, nil
 }
 
 // reword puts a compiler's error on one line, without the address that it
@@ -184,6 +184,30 @@ func typesOf(schema any) []string {
 		return list
 	}
 	return nil
+}
+
+// wordsOf returns the texts of an enum that a schema has beside its type, so
+// that a value without escapes can be compared as it stands, or nil.
+func wordsOf(schema any) []string {
+	m, _ := schema.(map[string]any)
+	list, _ := m["enum"].([]any)
+	for key := range m {
+		if key != "enum" && key != "type" && key != "description" && key != "title" {
+			return nil
+		}
+	}
+	if t, ok := m["type"]; ok && t != "string" {
+		return nil
+	}
+	var words []string
+	for _, v := range list {
+		word, ok := v.(string)
+		if !ok || strings.ContainsAny(word, "\"\\") {
+			return nil
+		}
+		words = append(words, word)
+	}
+	return words
 }
 
 // simpleType returns the type of a schema that asks for nothing else, so that

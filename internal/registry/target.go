@@ -99,27 +99,27 @@ func (a *Action) scan(r *reading, params []byte) error {
 		return unsound(err)
 	}
 	for d.PeekKind() != '}' {
-		token, err := d.ReadToken()
+		quoted, err := d.ReadValue()
 		if err != nil {
 			return unsound(err)
 		}
-		name := token.String()
-		i, known := a.index[name]
+		i, known := a.find(quoted)
+		if !known {
+			name, _ := jsontext.AppendUnquote(nil, quoted)
+			return &ParamError{Param: shorten(string(name)), Reason: "is not a parameter of this action"}
+		}
 		value, err := d.ReadValue()
 		if err != nil {
 			return unsound(err)
 		}
-		if !known {
-			return &ParamError{Param: shorten(name), Reason: "is not a parameter of this action"}
-		}
 		if nesting(value) > maxDepth {
-			return &ParamError{Param: name, Reason: fmt.Sprintf("nests deeper than %d", maxDepth)}
+			return &ParamError{Param: a.params[i].Name, Reason: fmt.Sprintf("nests deeper than %d", maxDepth)}
 		}
 		// The decoder may reuse its memory; the text is taken from params.
 		end := int(d.InputOffset())
 		r.values[i] = jsontext.Value(params[end-len(value) : end])
 		if reason := a.checks[i].judge(r.values[i]); reason != "" {
-			return &ParamError{Param: name, Reason: reason}
+			return &ParamError{Param: a.params[i].Name, Reason: reason}
 		}
 	}
 	if _, err := d.ReadToken(); err != nil {
@@ -131,6 +131,17 @@ func (a *Action) scan(r *reading, params []byte) error {
 		}
 	}
 	return nil
+}
+
+// find returns the index of the parameter of that name.
+func (a *Action) find(quoted jsontext.Value) (int, bool) {
+	if text := quoted[1 : len(quoted)-1]; bytes.IndexByte(text, '\\') < 0 {
+		i, ok := a.index[string(text)] // which makes no string
+		return i, ok
+	}
+	name, err := jsontext.AppendUnquote(nil, quoted)
+	i, ok := a.index[string(name)]
+	return i, ok && err == nil
 }
 
 // nesting returns how deep a sound value nests.
@@ -168,7 +179,7 @@ func unsound(err error) error {
 // url writes scheme, host and path, then the query, and reads all of it back.
 func (a *Action) url(r *reading) (*url.URL, error) {
 	b := append(r.url[:0], a.prefix...)
-	base := len(b)
+	base := len(b) - a.baseLength
 	for _, p := range a.parts {
 		if p.variable == "" {
 			b = append(b, p.literal...)
@@ -209,7 +220,7 @@ func (a *Action) url(r *reading) (*url.URL, error) {
 	}
 	if u.Scheme != want.Scheme || u.Host != want.Host || u.User != nil || u.Opaque != "" ||
 		u.Fragment != "" || u.RawQuery != query || u.ForceQuery ||
-		len(u.EscapedPath()) != path-(base-len(want.EscapedPath())) {
+		u.EscapedPath() != text[base:path] {
 		return nil, &ParamError{Reason: "would make another URL than the action's"}
 	}
 	return u, nil
@@ -218,21 +229,11 @@ func (a *Action) url(r *reading) (*url.URL, error) {
 // checkSegments refuses a path whose parts have become a dot segment, and
 // makes sure that there are as many slashes as in the template.
 func (a *Action) checkSegments(path []byte) error {
-	slashes := 0
-	for _, p := range a.parts {
-		slashes += strings.Count(p.literal, "/")
+	slashes, dots := survey(path)
+	if dots {
+		return &ParamError{Reason: "would make a . or .. segment of the path"}
 	}
-	for start, i := 1, 1; i <= len(path); i++ {
-		if i < len(path) && path[i] != '/' {
-			continue
-		}
-		if isDots(path[start:i]) {
-			return &ParamError{Reason: "would make a . or .. segment of the path"}
-		}
-		start = i + 1
-		slashes--
-	}
-	if slashes != 0 {
+	if slashes != a.slashes {
 		return &ParamError{Reason: "would make another path than the action's"}
 	}
 	return nil
