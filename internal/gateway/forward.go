@@ -215,14 +215,15 @@ func (g *Gateway) relay(ctx context.Context, cancel context.CancelCauseFunc, res
 			delete(res.Header, name)
 		}
 	}
-	finish := func() error {
+	b := &body{ReadCloser: res.Body, left: -1, idle: g.settings.StreamIdle}
+	b.finish = func() error {
+		at.sent(b.read) // all of it: what is withheld now goes out next
 		if err := at.outcome(receipts.Complete); err != nil {
 			return err
 		}
 		release()
 		return nil
 	}
-	b := &body{ReadCloser: res.Body, left: -1, finish: finish, clock: g.clock, idle: g.settings.StreamIdle}
 	if res.ContentLength >= 0 {
 		b.left = res.ContentLength
 	}
@@ -258,9 +259,9 @@ func bodiless(res *http.Response) bool {
 type body struct {
 	io.ReadCloser
 	left   int64 // bytes to come; -1 where that is not known
+	read   int64 // bytes so far
 	finish func() error
 	ended  bool
-	clock  interface{ Now() time.Time }
 	idle   time.Duration
 	timer  timer
 	old    timer
@@ -286,6 +287,7 @@ func (b *body) Read(p []byte) (int, error) {
 		return 0, errShutdown
 	}
 	n, err := b.ReadCloser.Read(p)
+	b.read += int64(n)
 	if b.timer != nil {
 		b.timer.Reset(b.idle)
 	}

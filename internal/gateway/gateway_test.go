@@ -327,8 +327,8 @@ func TestStreamHoldsItsSlot(t *testing.T) {
 		t.Errorf("the client sees the end and %d slots are taken", n)
 	}
 	last := w.ledger.all()
-	if r := last[len(last)-1]; r.Kind != receipts.KindOutcome || r.Ending != receipts.Complete {
-		t.Errorf("the client sees the end and the last record is %s %s", r.Kind, r.Ending)
+	if r := last[len(last)-1]; r.Kind != receipts.KindOutcome || r.Ending != receipts.Complete || r.Out != 20 {
+		t.Errorf("the client sees the end and the last record is %s %s of %d bytes", r.Kind, r.Ending, r.Out)
 	}
 	if got := w.act("k", `{"service":"tools","action":"get","params":{"id":"1"}}`); got.status != 200 {
 		t.Errorf("after the stream: %d %s", got.status, got.body)
