@@ -55,8 +55,8 @@ type Rate struct {
 	Pos            Position
 }
 
-// Disabled reports whether the limit is switched off.
-func (r *Rate) Disabled() bool { return r.RPS == 0 }
+// Disabled reports whether the limit is switched off, by either number.
+func (r *Rate) Disabled() bool { return r.RPS == 0 || r.Burst == 0 }
 
 // Tenant is a named tenant.
 type Tenant struct {
