@@ -30,8 +30,8 @@ var actionPattern = regexp.MustCompile(`^[a-z0-9._*-]+$`)
 const longestLife = 100 * 365 * 24 * time.Hour
 
 // key returns the key that was asked for, without its digest, or every mistake
-// in the request at once.
-func (r *keyRequest) key(at home, now time.Time) (store.Key, error) {
+// in the request at once. limits are what the gateway would run with.
+func (r *keyRequest) key(at home, limits *registry.Effective, now time.Time) (store.Key, error) {
 	var problems []error
 	fail := func(flag string, err error) {
 		if err != nil {
@@ -55,7 +55,7 @@ func (r *keyRequest) key(at home, now time.Time) (store.Key, error) {
 	rate, err := r.rate()
 	fail("rps", err)
 	if err == nil {
-		fail("rps", checkRate(rate, at))
+		fail("rps", limits.CheckKey(rate))
 	}
 	if rate != nil {
 		k.Limits = &store.Limits{RPS: rate.RPS, Burst: rate.Burst}
@@ -184,20 +184,6 @@ func (r *keyRequest) rate() (*registry.Rate, error) {
 		rate.RPS = 0 // a burst of 0 switches the limit off like a rate of 0
 	}
 	return rate, nil
-}
-
-// checkRate refuses what the gateway would not start with. Without a registry
-// the settings alone decide.
-func checkRate(rate *registry.Rate, at home) error {
-	snapshot := at.snapshot
-	if snapshot == nil {
-		snapshot = &registry.Snapshot{}
-	}
-	effective, err := snapshot.Effective(defaults(at.settings))
-	if err != nil {
-		return err
-	}
-	return effective.CheckKey(rate)
 }
 
 // end returns when the key is to expire.

@@ -74,7 +74,11 @@ Lists are separated by commas; '*' alone stands for everything.`,
 
 func (c *cli) createKey(ctx context.Context, cmd *cobra.Command, at home, ask *keyRequest, asJSON bool) error {
 	ask.given = func(flag string) bool { return cmd.Flags().Changed(flag) }
-	k, err := ask.key(at, time.Now())
+	limits, err := at.limits()
+	if err != nil {
+		return exit(exitCannotRun, err)
+	}
+	k, err := ask.key(at, limits, time.Now())
 	if err != nil {
 		return exit(exitUsage, err)
 	}
@@ -218,6 +222,16 @@ func (h home) staticKey(id string) *registry.Key {
 		}
 	}
 	return nil
+}
+
+// limits returns what a gateway would run with here, or why it would not
+// start. Without a registry the settings alone decide.
+func (h home) limits() (*registry.Effective, error) {
+	snapshot := h.snapshot
+	if snapshot == nil {
+		snapshot = &registry.Snapshot{}
+	}
+	return snapshot.Effective(defaults(h.settings))
 }
 
 // withStore finds settings and registry as serve does, and opens the store for
