@@ -55,7 +55,7 @@ func ServiceBucket(key, service string) string {
 // first, from the process last, and given back if the process has none. In that
 // instant another call may miss the service's slot, but only while the process
 // is full and would refuse it anyway.
-func (l *Local) Admit(a Admission, now int64) (Ticket, Verdict) {
+func (l *Local) Admit(a Admission, now int64) (t Ticket, v Verdict) {
 	if a.TenantRef != nil {
 		a.Table, a.Tenant = a.TenantRef.table, a.TenantRef.id.partition
 	}
@@ -63,9 +63,9 @@ func (l *Local) Admit(a Admission, now int64) (Ticket, Verdict) {
 		a.ServiceBucket = a.ServiceRef.id.partition
 	}
 	if l.Blocked(a.Table, a.Tenant) {
-		v := Verdict{Outcome: Blocked, Limit: KindTenant, Never: true, Partition: a.Tenant}
+		v = Verdict{Outcome: Blocked, Limit: KindTenant, Never: true, Partition: a.Tenant}
 		v.violate(KindTenant)
-		return Ticket{}, v
+		return t, v
 	}
 	tenant := l.nobody
 	if a.Tenant != "" {
@@ -77,24 +77,24 @@ func (l *Local) Admit(a Admission, now int64) (Ticket, Verdict) {
 	if !a.ServiceLimit.Unlimited() {
 		bucket = l.tables[a.Table].lock(id{KindService, a.ServiceBucket}, a.ServiceRef, now)
 	}
-	ticket, v := l.decideLocked(&a, tenant, bucket, now)
+	t = l.decideLocked(&v, &a, tenant, bucket, now)
 	if v.Outcome != Admitted {
 		l.settleKey(a.Charge, &v, now)
 	}
-	return ticket, v
+	return t, v
 }
 
 // decideLocked decides with the locks of tenant and bucket (which may be nil)
 // held, and gives both up.
-func (l *Local) decideLocked(a *Admission, tenant, bucket *entry, now int64) (t Ticket, v Verdict) {
+func (l *Local) decideLocked(v *Verdict, a *Admission, tenant, bucket *entry, now int64) (t Ticket) {
 	defer tenant.mu.Unlock()
-	fromTenant := tenant.askLocked(&v, a.TenantLimit, a.Tenant, now)
+	fromTenant := tenant.askLocked(v, a.TenantLimit, a.Tenant, now)
 	var fromBucket decision
 	if bucket != nil {
-		fromBucket = bucket.askLocked(&v, a.ServiceLimit, a.ServiceBucket, now)
+		fromBucket = bucket.askLocked(v, a.ServiceLimit, a.ServiceBucket, now)
 	}
-	service := l.service(a.Service)
-	l.takeSlots(&v, a, tenant, service)
+	service := l.pool(a)
+	l.takeSlots(v, a, tenant, service)
 
 	if v.Outcome == Admitted && !a.TenantLimit.Unlimited() {
 		tenant.bucket.spend(fromTenant, now, 1)
@@ -118,7 +118,7 @@ func (l *Local) decideLocked(a *Admission, tenant, bucket *entry, now int64) (t 
 	}
 	v.sampleSlots(KindServiceSlots, service.inUse.Load(), a.ServiceSlots)
 	v.sampleSlots(KindProcessSlots, l.process.inUse.Load(), l.process.most.Load())
-	return t, v
+	return t
 }
 
 // askLocked asks e's bucket for a token and takes none.

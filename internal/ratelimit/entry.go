@@ -29,6 +29,8 @@ type entry struct {
 	// dead: no longer in the table. Whoever finds a remembered entry dead looks
 	// it up again, so that one partition key never has two states.
 	dead bool
+	// lingers: in its shard's linger. Changed under the shard's lock as well.
+	lingers bool
 	// given holds the charges of this bucket that were refunded and that a
 	// second refund would still be worth something for.
 	given map[spent]struct{}

@@ -77,6 +77,7 @@ type Ref struct {
 	table Table
 	id    id
 	entry atomic.Pointer[entry]
+	pool  atomic.Pointer[pool] // of the service that it was last used with
 }
 
 // Ref returns a Ref for a partition key. It creates no entry.
@@ -196,6 +197,19 @@ func (l *Local) setBlocked(name tenantName, on bool) {
 	l.blocked.Store(&next)
 }
 
+// pool returns the slots of the service that a names.
+func (l *Local) pool(a *Admission) *pool {
+	if a.ServiceRef == nil {
+		return l.service(a.Service)
+	}
+	p := a.ServiceRef.pool.Load()
+	if p == nil || p.name != a.Service {
+		p = l.service(a.Service)
+		a.ServiceRef.pool.Store(p)
+	}
+	return p
+}
+
 // service returns the slots of a service. Services are named by the operator,
 // not by callers, so they are few and stay.
 func (l *Local) service(name string) *pool {
@@ -208,7 +222,7 @@ func (l *Local) service(name string) *pool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if p = l.services[name]; p == nil {
-		p = new(pool)
+		p = &pool{name: name}
 		l.services[name] = p
 	}
 	return p

@@ -21,6 +21,7 @@ func (s *slots) full(most int64) bool { return most > 0 && s.inUse >= most }
 // pool is slots that calls of many tenants share: a service's, or the process's.
 // It is counted by atomics, as it has no lock of its own. The zero pool is empty.
 type pool struct {
+	name  string
 	inUse atomic.Int64
 	most  atomic.Int64
 	hold  atomic.Int64
@@ -43,8 +44,10 @@ func (p *pool) take(most int64) bool {
 func (p *pool) full(most int64) bool { return most > 0 && p.inUse.Load() >= most }
 
 func (p *pool) give(held int64) {
-	// A lost update by a concurrent release costs one sample of an estimate.
-	p.hold.Store(averaged(p.hold.Load(), held))
+	if p.most.Load() > 0 {
+		// A lost update by a concurrent release costs a sample of an estimate.
+		p.hold.Store(averaged(p.hold.Load(), held))
+	}
 	p.inUse.Add(-1)
 }
 

@@ -81,9 +81,22 @@ func (t *table) stats() TableStats {
 		s.mu.Lock()
 		st.Pinned += int64(len(s.busy))
 		st.Entries += int64(len(s.busy) + s.idle.Len())
+		linger := slices.Clone(s.linger)
 		s.mu.Unlock()
+		for _, e := range linger {
+			if e != nil && e.rests() {
+				st.Pinned--
+			}
+		}
 	}
 	return st
+}
+
+// rests reports whether no call is in flight for e.
+func (e *entry) rests() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.slots.inUse == 0
 }
 
 // Each calls f for every live entry of kind in table, until f returns false. It

@@ -26,6 +26,9 @@ func (t Table) String() string { return [...]string{"registered", "callers", "ad
 const (
 	looks      = 8  // entries looked at from the tail to make room for one
 	sweepBatch = 64 // entries that one sweep looks at in one shard
+	manyShards = 32 // of a table that is large enough
+	largeTable = 8192
+	lingerers  = 64 // per shard of a large table
 )
 
 // table keeps the entries of one Table. It holds at most size entries that no
@@ -54,22 +57,28 @@ type shard struct {
 	// by itself, since it does not know what may be forgotten.
 	idle *simplelru.LRU[id, *entry]
 	busy map[id]*entry
+	// linger holds entries of busy whose last call has ended, or had. A tenant
+	// with one call after the other would otherwise go into the list and out of
+	// it with each, at several times the cost of all the rest of the call. They
+	// have seats like those in idle, and move there when room is needed. Small
+	// tables have none, so that their order of eviction is exact.
+	linger []*entry
+	next   int // the place in linger to be taken next
 }
 
 func newTable(name Table, size int, warn func(string)) *table {
 	t := &table{name: name, size: int64(size), seed: maphash.MakeSeed(), warn: warn}
 	t.warnedAt.Store(math.MinInt64)
-	// A small table is one shard, so that its order of eviction is exact.
-	n := 1
-	if size >= 8192 {
-		n = 32
+	n, places := 1, 0
+	if size >= largeTable {
+		n, places = manyShards, lingerers
 	}
 	for range n {
 		idle, err := simplelru.NewLRU[id, *entry](math.MaxInt, nil)
 		if err != nil {
 			panic(err) // only for a size that is not positive
 		}
-		t.shards = append(t.shards, &shard{table: t, idle: idle, busy: make(map[id]*entry)})
+		t.shards = append(t.shards, &shard{table: t, idle: idle, busy: make(map[id]*entry), linger: make([]*entry, places)})
 	}
 	for k := range t.overflow {
 		t.overflow[k] = &entry{id: id{kind: Kind(k), partition: "overflow"}}
@@ -192,6 +201,7 @@ func (s *shard) roomLocked(now int64) bool {
 	if s.table.seats.Add(1) <= s.table.size {
 		return true
 	}
+	s.endLingerLocked()
 	if !s.evictLocked(now) {
 		s.table.seats.Add(-1)
 		return false
@@ -239,54 +249,6 @@ func (s *shard) dropLocked(e *entry, now int64) {
 	}
 	e.dead = true
 	s.idle.Remove(e.id)
+	delete(s.busy, e.id) // if it lingered
 	s.table.seats.Add(-1)
-}
-
-// sweepLocked forgets entries that were idle for long enough and are full.
-func (s *shard) sweepLocked(now, idle int64) {
-	for range sweepBatch {
-		_, e, ok := s.idle.GetOldest()
-		if !ok || now-e.seated < idle {
-			return
-		}
-		if e.mu.TryLock() {
-			if now-e.last >= idle && e.freshLocked(now) {
-				s.dropLocked(e, now)
-				s.table.swept.Add(1)
-				e.mu.Unlock()
-				continue
-			}
-			e.mu.Unlock()
-		}
-		s.toFrontLocked(e, now)
-	}
-}
-
-// pinLocked takes e, whose lock is held, out of reach of eviction.
-func (e *entry) pinLocked() {
-	s := e.home
-	if s == nil {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.idle.Remove(e.id)
-	s.busy[e.id] = e
-	s.table.seats.Add(-1)
-}
-
-// unpinLocked is its reverse.
-func (e *entry) unpinLocked(now int64) {
-	s := e.home
-	if s == nil {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.busy, e.id)
-	s.idle.Add(e.id, e)
-	e.seated = max(e.seated, now)
-	if s.table.seats.Add(1) > s.table.size {
-		s.evictLocked(now)
-	}
 }
