@@ -1,0 +1,142 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// runCheck runs `agentgw check` in a folder that holds r.yaml.
+func runCheck(t *testing.T, file string, environ []string, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	t.Chdir(t.TempDir())
+	if err := os.WriteFile("r.yaml", []byte(file), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var out, errs bytes.Buffer
+	c := &cli{stdin: strings.NewReader(""), stdout: &out, stderr: &errs, environ: environ}
+	code = c.run(append([]string{"check"}, args...))
+	return code, out.String(), errs.String()
+}
+
+const soundRegistry = `version: 1
+server: {rate_tenant_rps: 50, rate_tenant_burst: 60}
+tenants:
+  acme: {rps: 2.5, max_inflight: 64}
+keys:
+  - id: ci-bot
+    sha256: "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+    services: ["*"]
+    users: ["*"]
+    tenant: acme
+    limits: {rps: 5, burst: 10}
+services:
+  a: {base_url: "https://u.example", rate_limit: {rps: 0.5}, max_inflight: 8}
+  b: {base_url: "https://u.example"}
+`
+
+func TestCheckPrintsEffectiveLimits(t *testing.T) {
+	code, out, errs := runCheck(t, soundRegistry, []string{"AGENTGATE_RATE_KEY_RPS=7"}, "r.yaml")
+	want := `r.yaml is sound. Limits are per process: N replicas admit up to N times as much.
+
+KEY           RPS  BURST  TENANT  FROM
+ci-bot        5    10     acme    r.yaml:11:14
+(all others)  7    40     -       environment AGENTGATE_RATE_KEY_RPS
+
+TENANT        RPS  BURST          IN FLIGHT  FROM
+acme          2.5  3 (defaulted)  64         r.yaml:4:10
+(all others)  50   60             32         r.yaml:2:10 server.rate_tenant_rps
+
+SERVICE  RPS PER KEY  BURST          IN FLIGHT  TIMEOUT  FROM
+a        0.5          1 (defaulted)  8          30s      r.yaml:13:51
+b        off          off            off        30s      -
+
+A burst marked (defaulted) is not in the file: it is one second of its rate, at least 1.
+`
+	if code != exitDone || errs != "" {
+		t.Errorf("exit %d, %s", code, errs)
+	}
+	if diff := cmp.Diff(want, out); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestCheckJSON(t *testing.T) {
+	code, out, _ := runCheck(t, soundRegistry+"rules: [{name: r, key: user, window: 1m, max: 5}]\n", nil, "--json", "r.yaml")
+	var r report
+	if err := json.Unmarshal([]byte(out), &r); err != nil || code != exitDone {
+		t.Fatalf("%d %v %s", code, err, out)
+	}
+	if !r.OK || len(r.SHA256) != 64 || *r.Keys[0].RPS != 5 || !r.Tenants[0].BurstDefaulted || *r.Tenants[0].MaxInflight != 64 || r.Services[1].RPS != nil {
+		t.Errorf("%s", out)
+	}
+	if diff := cmp.Diff([]string{"r.yaml:15:9: rules[0]: this version enforces no rules"}, r.Warnings); diff != "" {
+		t.Error(diff)
+	}
+
+	code, out, _ = runCheck(t, "version: 1\nserver: {rate_key_rps: 0}\n", nil, "--json", "r.yaml")
+	var refused struct {
+		OK       bool
+		Problems []finding
+	}
+	if err := json.Unmarshal([]byte(out), &refused); err != nil || code != exitNotHold || refused.OK {
+		t.Fatalf("%d %v %s", code, err, out)
+	}
+	want := []finding{{"r.yaml", 2, 10, "server.rate_key_rps", "0 disables the key limit while a tenant rate is on: AGENTGATE_RATE_TENANT_RPS is 100 (default)"}}
+	if diff := cmp.Diff(want, refused.Problems); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestCheckRefuses(t *testing.T) {
+	tests := []struct {
+		name, file string
+		environ    []string
+		args       []string
+		code       int
+		want       string // of standard output
+	}{
+		{"file and environment together", "version: 1\nservces: {}\ntenants: {a: {rps: 010}}\n", []string{"AGENTGATE_TENANT_QEUE=1", "AGENTGATE_MAX_INFLIGHT=x"}, []string{"r.yaml"}, exitNotHold,
+			`r.yaml:2:1: servces: unknown key; did you mean services?
+r.yaml:3:20: tenants.a.rps: "010" is not a plain decimal number such as 20 or 0.5
+environment: AGENTGATE_TENANT_QEUE: there is no such setting; did you mean AGENTGATE_TENANT_QUEUE?
+environment: AGENTGATE_MAX_INFLIGHT: "x" is not a plain whole number such as 20
+`},
+		{"server section", "server:\n  stream_idle: 30\n", nil, []string{"r.yaml"}, exitNotHold,
+			"r.yaml:2:3: server.stream_idle: \"30\" has no unit: write 250ms, 30s or 10m\n"},
+		{"registry by flag", "a: 1\n", nil, []string{"--registry", "r.yaml"}, exitNotHold, "r.yaml:1:1: a: unknown key\n"},
+		{"registry by environment", "a: 1\n", []string{"AGENTGATE_REGISTRY=r.yaml"}, nil, exitNotHold, "r.yaml:1:1: a: unknown key\n"},
+		{"key limit off", "version: 1\n", []string{"AGENTGATE_RATE_KEY_RPS=0"}, []string{"r.yaml"}, exitNotHold,
+			"environment: AGENTGATE_RATE_KEY_RPS: 0 disables the key limit while a tenant rate is on: AGENTGATE_RATE_TENANT_RPS is 100 (default)\n"},
+		{"no file", "version: 1\n", nil, []string{"none.yaml"}, exitCannotRun, ""},
+		{"default file missing", "version: 1\n", nil, nil, exitCannotRun, ""},
+		{"two files", "version: 1\n", nil, []string{"r.yaml", "r.yaml"}, exitUsage, ""},
+		{"a flag that is none", "version: 1\n", nil, []string{"--colour", "r.yaml"}, exitUsage, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			code, out, errs := runCheck(t, tt.file, tt.environ, tt.args...)
+			if code != tt.code || out != tt.want {
+				t.Errorf("exit %d, want %d\n%s", code, tt.code, cmp.Diff(tt.want, out))
+			}
+			if (errs != "") != (code != exitNotHold) {
+				t.Errorf("standard error: %q", errs)
+			}
+		})
+	}
+}
+
+func TestCheckTakesTheSample(t *testing.T) {
+	sample, err := filepath.Abs("../../registry.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code, out, errs := runCheck(t, "", nil, sample); code != exitDone || !strings.Contains(out, "github ") {
+		t.Errorf("exit %d\n%s%s", code, out, errs)
+	}
+}

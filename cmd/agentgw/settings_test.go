@@ -1,0 +1,78 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"agentgw/internal/config"
+	"agentgw/internal/registry"
+)
+
+func TestSettingsAndTheirRegistry(t *testing.T) {
+	type reader func(*cli, *cobra.Command) (*config.Settings, *registry.Snapshot, error)
+	tests := []struct {
+		name    string
+		file    string // registry.yaml; "": there is none
+		environ []string
+		read    reader
+		wantErr string
+		rps     float64
+		nothing bool // no snapshot
+	}{
+		{"with a registry", "server: {rate_key_rps: 30}\n", nil, (*cli).settings, "", 30, false},
+		{"with a registry, tolerant", "server: {rate_key_rps: 30}\n", nil, (*cli).settingsWithoutRegistry, "", 30, false},
+		{"without", "", nil, (*cli).settings, "open registry.yaml: no such file or directory", 0, true},
+		{"without, tolerant", "", nil, (*cli).settingsWithoutRegistry, "", 20, true},
+		{"a named one must be there", "", []string{"AGENTGATE_REGISTRY=other.yaml"}, (*cli).settingsWithoutRegistry, "open other.yaml: no such file or directory", 0, true},
+		{"a broken one is never tolerated", "a: 1\n", []string{"AGENTGATE_X=1"}, (*cli).settingsWithoutRegistry,
+			"registry.yaml:1:1: a: unknown key\nenvironment: AGENTGATE_X: there is no such setting", 0, true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Chdir(t.TempDir())
+			if tt.file != "" {
+				if err := os.WriteFile("registry.yaml", []byte(tt.file), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var errs bytes.Buffer
+			c := &cli{stdin: strings.NewReader(""), stdout: &errs, stderr: &errs, environ: tt.environ}
+			cmd := &cobra.Command{}
+			addSettingsFlags(cmd)
+			settings, snapshot, err := tt.read(c, cmd)
+			if tt.wantErr != "" {
+				var e *exitError
+				if !errors.As(err, &e) || e.code != exitCannotRun || err.Error() != tt.wantErr {
+					t.Errorf("%v", err)
+				}
+				return
+			}
+			if err != nil || settings.RateKeyRPS != tt.rps || (snapshot == nil) != tt.nothing {
+				t.Errorf("%v %v %v", settings, snapshot, err)
+			}
+		})
+	}
+}
+
+// A section that is read but not acted upon is said at every start.
+func TestSettingsWarn(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := os.WriteFile("registry.yaml", []byte("identity_limits: {user: 20}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var errs bytes.Buffer
+	c := &cli{stderr: &errs}
+	cmd := &cobra.Command{}
+	addSettingsFlags(cmd)
+	if _, _, err := c.settings(cmd); err != nil {
+		t.Fatal(err)
+	}
+	if want := "agentgw: warning: registry.yaml:1:1: identity_limits: this version enforces no identity limits\n"; errs.String() != want {
+		t.Error(errs.String())
+	}
+}
