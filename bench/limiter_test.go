@@ -1,0 +1,309 @@
+package bench
+
+import (
+	"flag"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"agentgw/internal/ratelimit"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+	"golang.org/x/time/rate"
+)
+
+// Every contender decides the same calls: a token of the key, one of its tenant,
+// one of the (key, service) pair, one of the tenant's 32 slots, and its release.
+// A tenant has 10 keys. Time is passed in, as the gateway reads the clock once a
+// request anyway. None of the peers gives tokens back when a later limit refuses,
+// bounds the release to once, or skips entries with calls in flight.
+type contender struct {
+	name string
+	make func(keys int) limiter
+}
+
+type limiter interface {
+	// call runs a whole call by key k and reports whether it was admitted.
+	call(k int, now int64) bool
+	// denied asks for a token of key k, which is drained.
+	denied(k int, now int64) bool
+}
+
+var contenders = []contender{
+	{"agentgw", func(n int) limiter { return newOurs(n) }},
+	{"agentgw by name", func(n int) limiter { return byName{newOurs(n)} }},
+	{"x/time/rate, sync.Map", func(n int) limiter { return newTimeRate(n) }},
+	{"golang-lru, one mutex", func(n int) limiter { return newMutexLRU(n) }},
+}
+
+const perTenant, slots = 10, 32
+
+// A rate and a burst that never refuse, and a rate that always does.
+var (
+	wide   = must(ratelimit.NewLimit(1e9, 1<<30))
+	narrow = must(ratelimit.NewLimit(1e-6, 1))
+)
+
+func must(l ratelimit.Limit, err error) ratelimit.Limit {
+	if err != nil {
+		panic(err)
+	}
+	return l
+}
+
+// names are made ahead: a gateway has them at hand too.
+type names struct{ keys, tenants, pairs []string }
+
+func newNames(n int) names {
+	var s names
+	for i := range n {
+		key := fmt.Sprintf("key-%d", i)
+		s.keys = append(s.keys, key)
+		s.pairs = append(s.pairs, ratelimit.ServiceBucket(key, "search"))
+		s.tenants = append(s.tenants, fmt.Sprintf("tenant:%d", i/perTenant))
+	}
+	return s
+}
+
+type ours struct {
+	names
+	l                   *ratelimit.Local
+	keyRefs, pairRefs   []*ratelimit.Ref
+	tenantRefs, dryOnes []*ratelimit.Ref
+}
+
+func newOurs(n int) *ours {
+	o := &ours{names: newNames(n), l: ratelimit.NewLocal(ratelimit.Options{TableSize: max(100_000, 4*n)})}
+	for i, key := range o.keys {
+		o.keyRefs = append(o.keyRefs, o.l.Ref(ratelimit.Registered, ratelimit.KindKey, key))
+		o.dryOnes = append(o.dryOnes, o.l.Ref(ratelimit.Addresses, ratelimit.KindAddress, key))
+		o.pairRefs = append(o.pairRefs, o.l.Ref(ratelimit.Registered, ratelimit.KindService, o.pairs[i]))
+		if i%perTenant == 0 {
+			o.tenantRefs = append(o.tenantRefs, o.l.Ref(ratelimit.Registered, ratelimit.KindTenant, o.tenants[i]))
+		}
+	}
+	return o
+}
+
+func (o *ours) call(k int, now int64) bool {
+	c, v := o.l.TakeRef(o.keyRefs[k], wide, now)
+	if v.Outcome != ratelimit.Admitted {
+		return false
+	}
+	t, v := o.l.Admit(ratelimit.Admission{
+		Charge: c, TenantRef: o.tenantRefs[k/perTenant], TenantLimit: wide, TenantSlots: slots,
+		Service: "search", ServiceRef: o.pairRefs[k], ServiceLimit: wide,
+	}, now)
+	defer t.Release()
+	return v.Outcome == ratelimit.Admitted
+}
+
+func (o *ours) denied(k int, now int64) bool {
+	_, v := o.l.TakeRef(o.dryOnes[k], narrow, now)
+	return v.Outcome != ratelimit.Admitted
+}
+
+type byName struct{ *ours }
+
+func (o byName) call(k int, now int64) bool {
+	c, v := o.l.Take(ratelimit.Registered, ratelimit.KindKey, o.keys[k], wide, now)
+	if v.Outcome != ratelimit.Admitted {
+		return false
+	}
+	t, v := o.l.Admit(ratelimit.Admission{
+		Charge: c, Tenant: o.tenants[k], TenantLimit: wide, TenantSlots: slots,
+		Service: "search", ServiceBucket: o.pairs[k], ServiceLimit: wide,
+	}, now)
+	defer t.Release()
+	return v.Outcome == ratelimit.Admitted
+}
+
+func (o byName) denied(k int, now int64) bool {
+	_, v := o.l.Take(ratelimit.Addresses, ratelimit.KindAddress, o.keys[k], narrow, now)
+	return v.Outcome != ratelimit.Admitted
+}
+
+// timeRate is golang.org/x/time/rate with a sync.Map per limit, never evicted.
+type timeRate struct {
+	names
+	keys, tenants, pairs, inFlight, dry sync.Map
+}
+
+func newTimeRate(n int) *timeRate { return &timeRate{names: newNames(n)} }
+
+var origin = time.Unix(1_800_000_000, 0)
+
+func bucketOf(m *sync.Map, name string, r rate.Limit, burst int) *rate.Limiter {
+	if l, ok := m.Load(name); ok {
+		return l.(*rate.Limiter)
+	}
+	l, _ := m.LoadOrStore(name, rate.NewLimiter(r, burst))
+	return l.(*rate.Limiter)
+}
+
+func (t *timeRate) call(k int, now int64) bool {
+	at := origin.Add(time.Duration(now))
+	if !bucketOf(&t.keys, t.names.keys[k], 1e9, 1<<30).AllowN(at, 1) {
+		return false
+	}
+	if !bucketOf(&t.tenants, t.names.tenants[k], 1e9, 1<<30).AllowN(at, 1) {
+		return false
+	}
+	if !bucketOf(&t.pairs, t.names.pairs[k], 1e9, 1<<30).AllowN(at, 1) {
+		return false
+	}
+	n, ok := t.inFlight.Load(t.names.tenants[k])
+	if !ok {
+		n, _ = t.inFlight.LoadOrStore(t.names.tenants[k], new(atomic.Int64))
+	}
+	count := n.(*atomic.Int64)
+	defer count.Add(-1)
+	return count.Add(1) <= slots
+}
+
+func (t *timeRate) denied(k int, now int64) bool {
+	return !bucketOf(&t.dry, t.names.keys[k], 1e-6, 1).AllowN(origin.Add(time.Duration(now)), 1)
+}
+
+// mutexLRU is one mutex over three simplelru caches with buckets in floats.
+type mutexLRU struct {
+	names
+	mu                        sync.Mutex
+	keys, tenants, pairs, dry *simplelru.LRU[string, *floatBucket]
+}
+
+type floatBucket struct {
+	tokens   float64
+	last     int64
+	inFlight int
+}
+
+func newMutexLRU(n int) *mutexLRU {
+	m := &mutexLRU{names: newNames(n)}
+	for _, c := range []**simplelru.LRU[string, *floatBucket]{&m.keys, &m.tenants, &m.pairs, &m.dry} {
+		*c, _ = simplelru.NewLRU[string, *floatBucket](max(100_000, 4*n), nil)
+	}
+	return m
+}
+
+func (m *mutexLRU) bucketLocked(c *simplelru.LRU[string, *floatBucket], name string, r, burst float64, now int64) *floatBucket {
+	b, ok := c.Get(name)
+	if !ok {
+		b = &floatBucket{tokens: burst, last: now}
+		c.Add(name, b)
+	}
+	b.tokens = math.Min(burst, b.tokens+float64(now-b.last)*1e-9*r)
+	b.last = now
+	return b
+}
+
+func (m *mutexLRU) call(k int, now int64) bool {
+	m.mu.Lock()
+	key := m.bucketLocked(m.keys, m.names.keys[k], 1e9, 1<<30, now)
+	tenant := m.bucketLocked(m.tenants, m.names.tenants[k], 1e9, 1<<30, now)
+	pair := m.bucketLocked(m.pairs, m.names.pairs[k], 1e9, 1<<30, now)
+	ok := key.tokens >= 1 && tenant.tokens >= 1 && pair.tokens >= 1 && tenant.inFlight < slots
+	if ok {
+		key.tokens--
+		tenant.tokens--
+		pair.tokens--
+		tenant.inFlight++
+	}
+	m.mu.Unlock()
+	if ok {
+		m.mu.Lock()
+		tenant.inFlight--
+		m.mu.Unlock()
+	}
+	return ok
+}
+
+func (m *mutexLRU) denied(k int, now int64) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	b := m.bucketLocked(m.dry, m.names.keys[k], 1e-6, 1, now)
+	if b.tokens < 1 {
+		return true
+	}
+	b.tokens--
+	return false
+}
+
+// scatter visits n places in an order that the caches cannot foresee.
+func scatter(i, n int) int { return int((uint64(i) * 0x9E3779B97F4A7C15 >> 16) % uint64(n)) }
+
+// drive runs n operations from the i-th on.
+func drive(tb testing.TB, l limiter, denial bool, keys, from, n int) {
+	for i := from; i < from+n; i++ {
+		k := scatter(i, keys)
+		if denial {
+			if !l.denied(k, int64(i)) {
+				tb.Fatal("admitted")
+			}
+		} else if !l.call(k, int64(i)*10) {
+			tb.Fatal("refused")
+		}
+	}
+}
+
+// warm makes every entry, and drains those that are to be denied.
+func warm(l limiter, keys int) {
+	for k := range keys {
+		l.call(k, 0)
+		l.denied(k, 0)
+	}
+}
+
+func BenchmarkLimiter(b *testing.B) {
+	for _, path := range []string{"admit", "deny"} {
+		for _, keys := range []int{1, 10_000, 1_000_000} {
+			for _, c := range contenders {
+				b.Run(fmt.Sprintf("%s/keys=%d/%s", path, keys, c.name), func(b *testing.B) {
+					l := c.make(keys)
+					warm(l, keys)
+					b.ReportAllocs()
+					b.ResetTimer()
+					took := cpuTime(b, func() { drive(b, l, path == "deny", keys, 0, b.N) })
+					b.ReportMetric(float64(took.Nanoseconds())/float64(b.N), "cpu-ns/op")
+				})
+			}
+		}
+	}
+}
+
+var table = flag.Bool("table", false, "measure and print the table of limiters")
+
+// TestTable prints processor time per operation, medians of runs in turn, so that
+// a busy moment of the machine meets all contenders, and the ratios to ours.
+func TestTable(t *testing.T) {
+	if !*table {
+		t.Skip("a measurement, not a check: run it with -table")
+	}
+	const rounds, n = 9, 100_000
+	fmt.Println("| path | keys | contender | ns/op | times ours |\n|---|---|---|---|---|")
+	for _, path := range []string{"admit", "deny"} {
+		for _, keys := range []int{1, 10_000, 1_000_000} {
+			limiters := make([]limiter, len(contenders))
+			runs := make([][]float64, len(contenders))
+			for i, c := range contenders {
+				limiters[i] = c.make(keys)
+				warm(limiters[i], keys)
+			}
+			for r := range rounds {
+				for i, l := range limiters {
+					took := cpuTime(t, func() { drive(t, l, path == "deny", keys, r*n, n) })
+					runs[i] = append(runs[i], float64(took.Nanoseconds())/n)
+				}
+			}
+			for i, c := range contenders {
+				slices.Sort(runs[i])
+				slices.Sort(runs[0])
+				fmt.Printf("| %s | %d | %s | %.0f | %.1f |\n", path, keys, c.name, runs[i][rounds/2], runs[i][rounds/2]/runs[0][rounds/2])
+			}
+		}
+	}
+}
