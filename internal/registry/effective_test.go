@@ -63,6 +63,15 @@ services:
 	}
 }
 
+// A burst of 0 switches a limit off as a rate of 0 does; what the file gives
+// is then one and the same.
+func TestBurstOfZeroDisables(t *testing.T) {
+	s := parse(t, "tenants: {a: {rps: 5, burst: 0}}\n")
+	if r := s.Tenants["a"].Rate; r.RPS != 0 || r.Burst != 0 || !r.Disabled() {
+		t.Errorf("%+v", r)
+	}
+}
+
 func TestStartUpRefusals(t *testing.T) {
 	source := func(setting string) string {
 		return map[string]string{

@@ -245,6 +245,7 @@ func TestParamErrors(t *testing.T) {
 		{`{"owner":"a","n":1.5}`, "params.n: must be integer, not number"},
 		{`{"owner":"a","n":"1"}`, "params.n: must be integer, not string"},
 		{`{"owner":"a","n":1e999999999}`, "params.n: holds a number that is too long"},
+		{`{"owner":"a","n":1` + strings.Repeat("0", 500) + `}`, "params.n: holds a number that is too long"},
 		{`{"owner":"a","state":"shut"}`, "params.state: value must be one of 'open', 'closed'"},
 		{`{"owner":"a","mail":"s3cr3t"}`, "params.mail: is not a valid email"},
 		{`{"owner":"a","code":"S3CR3T"}`, "params.code: does not match the pattern ^[a-z]+$"},
