@@ -143,6 +143,9 @@ func FindIn(folder, id string) ([]json.RawMessage, error) {
 	member := appendText([]byte(`"id":`), id, 0)
 	r := newReader(folder)
 	defer r.close()
+	if err := r.bound(); err != nil {
+		return nil, err
+	}
 	var found []json.RawMessage
 	for {
 		line, _, _, err := r.next()

@@ -76,7 +76,14 @@ type reader struct {
 	line   int    // number of the line that ends next
 	buf    []byte
 	start  int
-	end    int
+	stop   int
+	until  *end // nil: as far as the log goes, however it grows
+}
+
+// end is where a log ended at one moment.
+type end struct {
+	segment uint64
+	size    int64
 }
 
 func newReader(folder string) *reader {
@@ -89,13 +96,30 @@ func (r *reader) close() {
 	}
 }
 
+// bound keeps the reader to what is there now: one that runs behind a busy
+// gateway would otherwise never come to the end.
+func (r *reader) bound() error {
+	firsts, err := listSegments(r.folder)
+	if err != nil || len(firsts) == 0 {
+		r.until = &end{}
+		return err
+	}
+	last := firsts[len(firsts)-1]
+	info, err := os.Stat(filepath.Join(r.folder, segmentName(last)))
+	if err != nil {
+		return err
+	}
+	r.until = &end{last, info.Size()}
+	return nil
+}
+
 // at is the position of the next line.
 func (r *reader) at() Position {
 	return Position{File: segmentName(r.first), Offset: r.offset, Line: r.line}
 }
 
 // partial is what follows the last line end.
-func (r *reader) partial() []byte { return r.buf[r.start:r.end] }
+func (r *reader) partial() []byte { return r.buf[r.start:r.stop] }
 
 // next returns the next line without its end, and whether it is the first of a
 // segment. The bytes are good until the next call.
@@ -107,14 +131,14 @@ func (r *reader) next() (line []byte, at Position, begins bool, err error) {
 	}
 	scanned := 0
 	for {
-		if i := bytes.IndexByte(r.buf[r.start+scanned:r.end], '\n'); i >= 0 {
+		if i := bytes.IndexByte(r.buf[r.start+scanned:r.stop], '\n'); i >= 0 {
 			line, at = r.buf[r.start:r.start+scanned+i], r.at()
 			r.start += len(line) + 1
 			r.offset += int64(len(line) + 1)
 			r.line++
 			return line, at, at.Offset == 0, nil
 		}
-		scanned = r.end - r.start
+		scanned = r.stop - r.start
 		if scanned > maxLine {
 			return nil, r.at(), false, errLongLine
 		}
@@ -133,11 +157,18 @@ func (r *reader) next() (line []byte, at Position, begins bool, err error) {
 // fill reads more of the open segment.
 func (r *reader) fill() error {
 	if r.start > 0 {
-		copy(r.buf, r.buf[r.start:r.end])
-		r.start, r.end = 0, r.end-r.start
+		copy(r.buf, r.buf[r.start:r.stop])
+		r.start, r.stop = 0, r.stop-r.start
 	}
-	n, err := r.file.ReadAt(r.buf[r.end:], r.offset+int64(r.end))
-	r.end += n
+	at, into := r.offset+int64(r.stop), r.buf[r.stop:]
+	if r.until != nil && r.first == r.until.segment {
+		into = into[:max(0, min(int64(len(into)), r.until.size-at))]
+		if len(into) == 0 {
+			return io.EOF
+		}
+	}
+	n, err := r.file.ReadAt(into, at)
+	r.stop += n
 	if n > 0 || err == nil {
 		return nil
 	}
@@ -156,6 +187,9 @@ func (r *reader) openAfter(done *uint64) error {
 		if done != nil && first <= *done {
 			continue
 		}
+		if r.until != nil && first > r.until.segment {
+			break
+		}
 		// The segment may have grown between the read that found its end and
 		// the listing, and only then got its successor.
 		if r.file != nil {
@@ -163,7 +197,7 @@ func (r *reader) openAfter(done *uint64) error {
 				return err
 			}
 		}
-		if r.end > r.start {
+		if r.stop > r.start {
 			return fmt.Errorf("the line has no end: %w", errNotTail)
 		}
 		f, err := os.Open(filepath.Join(r.folder, segmentName(first)))
@@ -171,7 +205,7 @@ func (r *reader) openAfter(done *uint64) error {
 			return err
 		}
 		r.close()
-		r.file, r.first, r.offset, r.line, r.start, r.end = f, first, 0, 1, 0, 0
+		r.file, r.first, r.offset, r.line, r.start, r.stop = f, first, 0, 1, 0, 0
 		return nil
 	}
 	return io.EOF

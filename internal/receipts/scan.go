@@ -22,12 +22,15 @@ type Stored struct {
 }
 
 // Scan calls visit for each record in folder, in log order, up to the last one
-// that is wholly written. It needs no lock and no key, works while a gateway
+// that is wholly written when it begins. It needs no lock and no key, works while a gateway
 // writes, and proves nothing: that is Verify's. An error of visit ends it and
 // is returned.
 func Scan(folder string, visit func(Stored) error) error {
 	w := newWalker(folder)
 	defer w.reader.close()
+	if err := w.reader.bound(); err != nil {
+		return err
+	}
 	return scan(w, visit)
 }
 
@@ -67,6 +70,9 @@ func NewestCheckpoint(folder string) ([]byte, error) {
 	w := newWalker(folder)
 	defer w.reader.close()
 	signed = nil
+	if err := w.reader.bound(); err != nil {
+		return nil, err
+	}
 	err = w.toEnd(func(e event) error {
 		if e.kind == aCheckpoint {
 			signed = append(signed[:0], e.note...)

@@ -2,6 +2,7 @@ package receipts
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -142,7 +143,7 @@ type verification struct {
 // readAnchor reads the anchor; done means that the report is final.
 func (v *verification) readAnchor(anchor []byte) (done bool, err error) {
 	// The line end of a note is easily lost on the way through a shell.
-	c, err := openCheckpoint(append(bytes.TrimSpace(anchor), '\n'), v.known)
+	c, err := openCheckpoint(fmt.Appendf(nil, "%s\n", bytes.TrimSpace(anchor)), v.known)
 	var unverified *note.UnverifiedNoteError
 	var forged *note.InvalidSignatureError
 	switch {
@@ -213,11 +214,17 @@ func (v *verification) walk(folder string) error {
 	}
 	w := newWalker(folder)
 	defer w.reader.close()
+	if err := w.reader.bound(); err != nil {
+		return err
+	}
 	err = w.toEnd(func(e event) error { return v.line(w, e) })
 	var damage *Damage
 	switch {
 	case err == io.EOF:
 		v.cutShort = w.torn()
+		if part := w.reader.partial(); holdsLine(part) {
+			v.blame(w.damage(w.reader.at(), idOf(part), "a whole line, and no line end behind it"))
+		}
 	case errors.As(err, &damage):
 		if v.cutShort, err = v.onlyZeros(folder, w, damage); err != nil {
 			return err
@@ -245,6 +252,14 @@ func (v *verification) blame(err error) {
 	if v.fault == nil {
 		v.fault = err
 	}
+}
+
+// holdsLine reports whether part is longer than the JSON text that it begins
+// with. A write that was torn breaks off; it does not go on with another byte.
+func holdsLine(part []byte) bool {
+	d := json.NewDecoder(bytes.NewReader(part))
+	var text json.RawMessage
+	return d.Decode(&text) == nil && d.InputOffset() < int64(len(part))
 }
 
 // onlyZeros reports whether all that follows the fault is zero bytes at the end

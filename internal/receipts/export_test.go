@@ -1,0 +1,29 @@
+package receipts
+
+import "os"
+
+// What external tests may change or look at.
+
+func SetSegmentSize(o *Options, n int64) { o.segmentSize = n }
+
+// SetDisk puts hooks before the real disk; a nil hook is none.
+func SetDisk(o *Options, write func(b []byte, at int64) error, sync func() error) {
+	o.disk = &disk{
+		write: func(f *os.File, b []byte, at int64) error {
+			if write != nil {
+				if err := write(b, at); err != nil {
+					return err
+				}
+			}
+			return realDisk.write(f, b, at)
+		},
+		sync: func(f *os.File) error {
+			if sync != nil {
+				if err := sync(); err != nil {
+					return err
+				}
+			}
+			return realDisk.sync(f)
+		},
+	}
+}

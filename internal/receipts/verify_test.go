@@ -1,0 +1,328 @@
+package receipts_test
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/mod/sumdb/note"
+
+	"agentgw/internal/receipts"
+)
+
+func itoa(n int) string { return strconv.Itoa(n) }
+
+func keyOf(t *testing.T, dir string) string {
+	t.Helper()
+	vkey, err := receipts.VerifierKeyOf(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return vkey
+}
+
+func anchorOf(t *testing.T, dir string) []byte {
+	return read(t, filepath.Join(dir, "receipts", "checkpoint"))
+}
+
+// smallLog is a closed log of three segments with calls of two tenants.
+func smallLog(t *testing.T) (dir, vkey string, anchor []byte) {
+	t.Helper()
+	dir = t.TempDir()
+	l := openLog(t, dir, func(o *receipts.Options) { receipts.SetSegmentSize(o, 2500) })
+	for _, id := range []string{"a", "b", "c"} {
+		mustAppend(t, l, intent(id), outcome(id))
+		r := &receipts.Record{Kind: receipts.KindRefusal, ID: id + "r", Tenant: "key:k", Decision: receipts.Refused, Code: "scope_denied", Status: 403}
+		mustAppend(t, l, r)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if names := segments(t, dir); len(names) < 3 {
+		t.Fatalf("segments %v: want three or more", names)
+	}
+	return dir, l.VerifierKey(), l.Checkpoint()
+}
+
+func segments(t *testing.T, dir string) []string {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(dir, "receipts", "*.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return names
+}
+
+func verdict(t *testing.T, path, vkey string, anchor []byte) *receipts.Report {
+	t.Helper()
+	r, err := receipts.Verify(path, vkey, anchor, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestVerdicts(t *testing.T) {
+	dir, vkey, anchor := smallLog(t)
+	skey := strings.TrimSpace(string(read(t, filepath.Join(dir, "receipt-signing-key"))))
+	signer, err := note.NewSigner(skey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, other, err := note.GenerateKey(rand.Reader, signer.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	foreign, foreignKey, foreignAnchor := smallLog(t)
+	signed := func(size int, root string) []byte {
+		n, err := note.Sign(&note.Note{Text: fmt.Sprintf("%s\n%d\n%s\n", signer.Name(), size, root)}, signer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	nowhere := base64.StdEncoding.EncodeToString(make([]byte, 32))
+	empty := sha256.Sum256(nil)
+	gone := t.TempDir()
+	os.Mkdir(filepath.Join(gone, "receipts"), 0o700)
+
+	for _, c := range []struct {
+		name   string
+		path   string
+		vkey   string
+		anchor []byte
+		code   int
+	}{
+		{"all there", dir, vkey, anchor, 0},
+		{"the receipts folder itself", filepath.Join(dir, "receipts"), vkey, anchor, 0},
+		{"an anchor that lost its line end", dir, vkey, bytes.TrimSpace(anchor), 0},
+		{"no anchor", dir, vkey, nil, 4},
+		{"an anchor of nothing", dir, vkey, signed(0, base64.StdEncoding.EncodeToString(empty[:])), 4},
+		{"another key of the same name", dir, other, nil, 2},
+		{"another log's key", dir, foreignKey, nil, 2},
+		{"another log's key and anchor", dir, foreignKey, foreignAnchor, 2},
+		{"an anchor by another key", dir, vkey, foreignAnchor, 2},
+		{"an anchor larger than the log", dir, vkey, signed(11, nowhere), 1},
+		{"an anchor of the same size with another root", dir, vkey, signed(10, nowhere), 1},
+		{"an anchor of a smaller size with another root", dir, vkey, signed(4, nowhere), 1},
+		{"an empty log", gone, vkey, nil, 4},
+		{"an empty log with an anchor", gone, vkey, anchor, 1},
+		{"another log under its own key", foreign, foreignKey, foreignAnchor, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := verdict(t, c.path, c.vkey, c.anchor)
+			if r.Verdict.ExitCode() != c.code || r.Why == "" {
+				t.Errorf("%d, want %d: %s (%s)", r.Verdict.ExitCode(), c.code, r.Verdict, r.Why)
+			}
+		})
+	}
+	if _, err := receipts.Verify(dir, vkey, []byte{}, nil); err == nil {
+		t.Error("an empty anchor counts as none")
+	}
+	if _, err := receipts.Verify(dir, "not a key", nil, nil); err == nil {
+		t.Error("any text is a key")
+	}
+}
+
+func TestCutAtABatchBorder(t *testing.T) {
+	dir, vkey, anchor := smallLog(t)
+	os.Remove(filepath.Join(dir, "receipts", "checkpoint"))
+	names := segments(t, dir)
+	os.Remove(names[len(names)-1])
+	if r := verdict(t, dir, vkey, anchor); r.Verdict != receipts.Broken {
+		t.Errorf("with the newer anchor: %s", r.Verdict)
+	}
+	if r := verdict(t, dir, vkey, nil); r.Verdict != receipts.Unproven {
+		t.Errorf("without an anchor: %s", r.Verdict)
+	}
+}
+
+// Every single bit, of every byte that the log consists of.
+func TestEveryBitCounts(t *testing.T) {
+	original, vkey, anchor := smallLog(t)
+	dir := copyLog(t, original)
+	files := append(segments(t, dir), filepath.Join(dir, "receipts", "checkpoint"))
+	step := 37 // odd, so that each of a byte's bits has its turn
+	if os.Getenv("DRILLS") == "full" {
+		step = 1
+	}
+	for _, file := range files {
+		whole := read(t, file)
+		for bit := 0; bit < len(whole)*8; bit += step {
+			b := bytes.Clone(whole)
+			b[bit/8] ^= 1 << (bit % 8)
+			write(t, file, b)
+			if r := verdict(t, dir, vkey, anchor); r.Verdict == receipts.Holds || r.Verdict == receipts.Unproven {
+				t.Fatalf("%s: bit %d of byte %d (%q): %s", filepath.Base(file), bit%8, bit/8, whole[bit/8], r.Verdict)
+			}
+		}
+		write(t, file, whole)
+	}
+	if r := verdict(t, dir, vkey, anchor); r.Verdict != receipts.Holds {
+		t.Fatalf("the log as it was: %+v", r)
+	}
+}
+
+// Each change keeps every line well-formed and every count right, so that only
+// the tree and the sequences can tell.
+func TestRearranged(t *testing.T) {
+	original, vkey, anchor := smallLog(t)
+	name := filepath.Base(segments(t, original)[0])
+	text := string(read(t, filepath.Join(original, "receipts", name)))
+	lines := strings.SplitAfter(text, "\n")
+	var records []int
+	for i, line := range lines {
+		if strings.HasPrefix(line, `{"v":`) {
+			records = append(records, i)
+		}
+	}
+	third, fourth := records[2], records[3]
+	batch := func(first, count, bytes int) string {
+		return fmt.Sprintf("{\"batch\":{\"first\":%d,\"count\":%d,\"bytes\":%d}}\n", first, count, bytes)
+	}
+	join := func(parts ...[]string) string {
+		var b strings.Builder
+		for _, p := range parts {
+			b.WriteString(strings.Join(p, ""))
+		}
+		return b.String()
+	}
+	for what, changed := range map[string]string{
+		"two records swapped": join(lines[:third-1],
+			[]string{batch(2, 1, len(lines[fourth])), lines[fourth]}, lines[third+1:fourth-1],
+			[]string{batch(3, 1, len(lines[third])), lines[third]}, lines[fourth+1:]),
+		"a record taken out with its batch": join(lines[:third-1], lines[third+1:]),
+		"a record twice in its batch": join(lines[:third-1],
+			[]string{batch(2, 2, 2*len(lines[third])), lines[third], lines[third]}, lines[third+1:]),
+		"a record put in": join(lines[:third-1],
+			[]string{batch(2, 2, len(lines[third])+len(lines[records[1]])), lines[records[1]], lines[third]}, lines[third+1:]),
+		"another amount of bytes out": strings.Replace(text, `"out":42`, `"out":43`, 1),
+		"checkpoints taken out": func() string {
+			var kept []string
+			for _, l := range lines {
+				if !strings.HasPrefix(l, `{"checkpoint":`) {
+					kept = append(kept, l)
+				}
+			}
+			return strings.Replace(join(kept), `"out":42`, `"out":43`, 1)
+		}(),
+		"an empty file": "",
+	} {
+		t.Run(what, func(t *testing.T) {
+			dir := copyLog(t, original)
+			write(t, filepath.Join(dir, "receipts", name), []byte(changed))
+			for _, a := range [][]byte{anchor, nil} {
+				r := verdict(t, dir, vkey, a)
+				if r.Verdict != receipts.Broken {
+					t.Errorf("anchor %t: %s (%s)", a != nil, r.Verdict, r.Why)
+				}
+			}
+		})
+	}
+	t.Run("segments exchanged", func(t *testing.T) {
+		dir := copyLog(t, original)
+		names := segments(t, dir)
+		a, b := read(t, names[0]), read(t, names[1])
+		write(t, names[0], b)
+		write(t, names[1], a)
+		if r := verdict(t, dir, vkey, nil); r.Verdict != receipts.Broken {
+			t.Errorf("%s", r.Verdict)
+		}
+	})
+	t.Run("a segment removed", func(t *testing.T) {
+		dir := copyLog(t, original)
+		os.Remove(segments(t, dir)[1])
+		if r := verdict(t, dir, vkey, nil); r.Verdict != receipts.Broken || r.Damage == nil {
+			t.Errorf("%+v", r)
+		}
+	})
+}
+
+func TestFirstFaultIsNamed(t *testing.T) {
+	dir, vkey, anchor := smallLog(t)
+	file := segments(t, dir)[1]
+	text := read(t, file)
+	at := bytes.Index(text, []byte(`"status":`))
+	text[at+len(`"status":`)] = '9'
+	write(t, file, text)
+	r := verdict(t, dir, vkey, anchor)
+	if r.Verdict != receipts.Broken || r.Damage == nil || r.Damage.File != filepath.Base(file) || r.Damage.Line == 0 || r.Damage.Index == 0 {
+		t.Errorf("%+v %+v", r, r.Damage)
+	}
+}
+
+func TestRecordAfterTheEnd(t *testing.T) {
+	dir, vkey, anchor := smallLog(t)
+	names := segments(t, dir)
+	last := names[len(names)-1]
+	text := read(t, last)
+	for what, tail := range map[string][]byte{
+		"a copied record":         lastRecord(text),
+		"a line of something":     []byte("hello\n"),
+		"a copied record's batch": append([]byte(fmt.Sprintf("{\"batch\":{\"first\":10,\"count\":1,\"bytes\":%d}}\n", len(lastRecord(text)))), lastRecord(text)...),
+	} {
+		write(t, last, append(bytes.Clone(text), tail...))
+		if r := verdict(t, dir, vkey, anchor); r.Verdict != receipts.Broken {
+			t.Errorf("%s: %s", what, r.Verdict)
+		}
+	}
+}
+
+func lastRecord(text []byte) []byte {
+	at := bytes.LastIndex(text, []byte("\n"+`{"v":1`)) + 1
+	end := bytes.IndexByte(text[at:], '\n')
+	return text[at : at+end+1]
+}
+
+// A gateway that was killed before the checkpoint of its last batch went out.
+func TestTailWithoutASignatureIsToldApart(t *testing.T) {
+	dir := t.TempDir()
+	l := openLog(t, dir)
+	mustAppend(t, l, outcome("a"))
+	anchor := bytes.Clone(l.Checkpoint())
+	l.Close()
+	old := anchorOf(t, dir)
+	l = openLog(t, dir)
+	mustAppend(t, l, outcome("b"))
+	l.Close()
+	text := read(t, segmentFile(dir))
+	write(t, segmentFile(dir), text[:bytes.LastIndex(text, []byte(`{"checkpoint":`))])
+	write(t, filepath.Join(dir, "receipts", "checkpoint"), old)
+	r := verdict(t, dir, l.VerifierKey(), anchor)
+	if r.Verdict != receipts.Holds || r.Size != 3 || r.Covered != 2 || len(r.NotProven) == 0 {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestVerifyWhileWriting(t *testing.T) {
+	dir := t.TempDir()
+	l := openLog(t, dir, func(o *receipts.Options) { receipts.SetSegmentSize(o, 20_000) })
+	mustAppend(t, l, outcome("first"))
+	anchor := l.Checkpoint()
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		for i := range 300 {
+			if _, err := l.Append(outcome("id-" + itoa(i))); err != nil {
+				t.Error(err)
+			}
+		}
+	}()
+	for done := false; !done; {
+		select {
+		case <-written:
+			done = true // and once more
+		default:
+		}
+		if r := verdict(t, dir, l.VerifierKey(), anchor); r.Verdict != receipts.Holds {
+			t.Fatalf("%s: %s", r.Verdict, r.Why)
+		}
+	}
+}
