@@ -133,18 +133,13 @@ func start(settings *config.Settings, snapshot *registry.Snapshot, log *slog.Log
 
 // refresh takes over the keys and credentials that the store holds now.
 func (s *server) refresh(effective *registry.Effective) error {
-	keys := make([]*identity.Key, 0, len(s.snapshot.Keys))
-	for _, k := range s.snapshot.Keys {
-		keys = append(keys, staticKey(k))
-	}
 	stored, err := s.store.Keys(s.background)
 	if err != nil {
 		return err
 	}
-	for _, k := range stored {
-		if k.RevokedAt.IsZero() {
-			keys = append(keys, storedKey(k))
-		}
+	keys, shadowed := allKeys(s.snapshot.Keys, stored)
+	for _, id := range shadowed {
+		s.log.Warn("a key of the state store has the id of a key in the registry and is not served", "key", id)
 	}
 	directory, err := identity.NewDirectory(keys)
 	if err != nil {
@@ -284,6 +279,28 @@ func (s *server) close() {
 	if s.store != nil {
 		_ = s.store.Close()
 	}
+}
+
+// allKeys joins the registry's keys and the live ones of the state store. A
+// stored key whose id or digest the registry has too is left out and named: the
+// file is what the operator reads. It must not fail the whole, or a clash would
+// keep every later revocation from taking effect.
+func allKeys(static []*registry.Key, stored []store.Key) (keys []*identity.Key, shadowed []string) {
+	ids, digests := map[string]bool{}, map[[32]byte]bool{}
+	for _, k := range static {
+		keys = append(keys, staticKey(k))
+		ids[k.ID], digests[k.Digest] = true, true
+	}
+	for _, k := range stored {
+		switch {
+		case !k.RevokedAt.IsZero():
+		case ids[k.ID] || digests[k.Digest]:
+			shadowed = append(shadowed, k.ID)
+		default:
+			keys = append(keys, storedKey(k))
+		}
+	}
+	return keys, shadowed
 }
 
 func staticKey(k *registry.Key) *identity.Key {
