@@ -146,8 +146,11 @@ func (l *Local) takeSlots(v *Verdict, a *Admission, tenant *entry, service *pool
 	if service.most.Load() != a.ServiceSlots {
 		service.most.Store(a.ServiceSlots)
 	}
-	took := v.Outcome == Admitted && service.take(a.ServiceSlots)
-	if !took && service.full(a.ServiceSlots) {
+	// What take said counts, never a second look: the slot that it missed may be
+	// free by then, and a call that nobody refuses must hold what it asked for.
+	asked := v.Outcome == Admitted
+	took := asked && service.take(a.ServiceSlots)
+	if asked && !took || !asked && service.full(a.ServiceSlots) {
 		v.refuse(ConcurrencyLimited, KindServiceSlots, a.Service, slotWait(service.hold.Load(), a.ServiceSlots))
 	}
 	if took && l.process.take(most) {

@@ -343,7 +343,7 @@ func TestReadingsAreOfTheDecision(t *testing.T) {
 	if admitted != 10 {
 		t.Errorf("%d admitted, want 10", admitted)
 	}
-	if r := l.Peek(Registered, KindKey, "k", Limit{second, 4}, 5); r.Remaining != 0 || r.Quota != 4 {
+	if r := l.Peek(Registered, KindKey, "k", Limit{second, 40}, 5); r.Remaining != 0 || r.Quota != 40 {
 		t.Errorf("peek under another limit: %+v", r)
 	}
 	if r := l.Peek(Registered, KindKey, "k", key, 3600*second); r.Remaining != 10 || r.Next != 0 {

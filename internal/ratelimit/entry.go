@@ -77,12 +77,9 @@ const maxGiven = 1 << 14
 // falls only by a refund, which changes the refunded sum, or by a change of
 // limit, which is counted. So no two charges of one entry look alike.
 //
-// A charge on a dead entry is worth nothing: the entry went because its bucket
-// was full, and a bucket owes at least what its charges are worth.
+// A refund to a dead entry reaches nobody, and nobody misses it: the entry went
+// because its bucket was full.
 func (e *entry) refundLocked(s spent, now int64) {
-	if e.dead {
-		return
-	}
 	e.bucket.seen = max(e.bucket.seen, now) // worth nothing once is worth nothing ever
 	if e.bucket.worth(s, now) == 0 {
 		return

@@ -179,6 +179,17 @@ func TestRefundStories(t *testing.T) {
 		{at: 0, op: "refund", charge: 3, left: 2},
 		{at: 0, op: "refund", charge: 2, left: 2},
 	})
+	// The refund at 5 moved the second charge towards now, and so less of it lies
+	// ahead at 12. Without that, 8, 12 and 17 would be admitted: three in 9.
+	run(t, "what earlier refunds moved", Limit{10, 2}, []step{
+		{at: 0, op: "take", ok: true, left: 1},
+		{at: 0, op: "take", ok: true, left: 0},
+		{at: 5, op: "refund", charge: 0, left: 1},
+		{at: 8, op: "take", ok: true, left: 0},
+		{at: 12, op: "refund", charge: 1, left: 1},
+		{at: 12, op: "take", ok: true, left: 0},
+		{at: 17, op: "take", wait: 5, left: 0},
+	})
 	run(t, "not across a change of limit", Limit{10, 4}, []step{
 		{at: 0, op: "take", ok: true, left: 3},
 		{at: 0, op: "take", ok: true, left: 2},

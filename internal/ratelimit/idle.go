@@ -76,21 +76,45 @@ func (s *shard) vacateLocked(place **entry) bool {
 	return true
 }
 
-// endLingerLocked moves what lingers into the list, where room can be made of it.
-func (s *shard) endLingerLocked() {
-	for i := range s.linger {
-		s.vacateLocked(&s.linger[(s.next+i)%len(s.linger)])
+// evictLingererLocked makes room among a few of the entries that linger: one is
+// forgotten, or found pinned again and its seat taken back.
+func (s *shard) evictLingererLocked(now int64) bool {
+	for range min(lingerers, len(s.linger)) {
+		place := &s.linger[s.next]
+		s.next = (s.next + 1) % len(s.linger)
+		e := *place
+		if e == nil || !e.mu.TryLock() {
+			continue
+		}
+		pinned, fresh := e.slots.inUse > 0, e.freshLocked(now)
+		if pinned || fresh {
+			*place, e.lingers = nil, false
+		}
+		if pinned {
+			s.table.seats.Add(-1)
+		} else if fresh {
+			s.dropLocked(e, now)
+			s.table.evicted.Add(1)
+		}
+		e.mu.Unlock()
+		if pinned || fresh {
+			return true
+		}
 	}
+	return false
 }
 
 // sweepLocked forgets entries that were idle for long enough and are full.
 func (s *shard) sweepLocked(now, idle int64) {
-	for i, e := range s.linger {
+	for range min(sweepBatch, len(s.linger)) {
+		place := &s.linger[s.swept]
+		s.swept = (s.swept + 1) % len(s.linger)
+		e := *place
 		if e == nil || !e.mu.TryLock() {
 			continue
 		}
 		if now-e.last >= idle && e.freshLocked(now) {
-			s.linger[i] = nil
+			*place = nil
 			s.dropLocked(e, now)
 			s.table.swept.Add(1)
 		}

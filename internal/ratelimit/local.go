@@ -88,31 +88,31 @@ func (l *Local) Ref(table Table, kind Kind, partition string) *Ref {
 // Take takes one token from the bucket of partition, under the given limit,
 // which may differ from the last one: balances carry over. An unlimited limit
 // admits and keeps nothing. A refusal takes nothing.
-func (l *Local) Take(table Table, kind Kind, partition string, limit Limit, now int64) (Charge, Verdict) {
-	if limit.Unlimited() {
-		return Charge{}, Verdict{}
+func (l *Local) Take(table Table, kind Kind, partition string, limit Limit, now int64) (c Charge, v Verdict) {
+	if !limit.Unlimited() {
+		l.tables[table].lock(id{kind, partition}, nil, now).take(&c, &v, partition, limit, now)
 	}
-	return take(l.tables[table].lock(id{kind, partition}, nil, now), partition, limit, now)
+	return c, v
 }
 
 // TakeRef is Take by a Ref.
-func (l *Local) TakeRef(r *Ref, limit Limit, now int64) (Charge, Verdict) {
-	if limit.Unlimited() {
-		return Charge{}, Verdict{}
+func (l *Local) TakeRef(r *Ref, limit Limit, now int64) (c Charge, v Verdict) {
+	if !limit.Unlimited() {
+		l.tables[r.table].lock(r.id, r, now).take(&c, &v, r.id.partition, limit, now)
 	}
-	return take(l.tables[r.table].lock(r.id, r, now), r.id.partition, limit, now)
+	return c, v
 }
 
-// take takes from e, which is locked, and unlocks it.
-func take(e *entry, partition string, limit Limit, now int64) (c Charge, v Verdict) {
-	defer e.mu.Unlock()
-	c, wait := e.takeLocked(limit, now)
-	if wait > 0 {
-		v.Outcome, v.Limit, v.Wait, v.Partition = RateLimited, e.id.kind, time.Duration(wait), partition
-		v.violate(e.id.kind)
-	}
+// take takes from e, which is locked, and unlocks it. Charge and verdict are
+// filled in place: copying them costs more than deciding.
+func (e *entry) take(c *Charge, v *Verdict, partition string, limit Limit, now int64) {
+	charge, wait := e.takeLocked(limit, now)
 	v.sampleBucket(e.id.kind, &e.bucket, now)
-	return c, v
+	e.mu.Unlock()
+	*c = charge
+	if wait > 0 {
+		v.refuse(RateLimited, e.id.kind, partition, time.Duration(wait))
+	}
 }
 
 // Refund gives a token back: as much of it as time has not given back already.

@@ -49,7 +49,8 @@ type Stats struct {
 	DoubleReleases int64
 }
 
-// Stats reads the state for metrics. Its cost does not grow with the tables.
+// Stats reads the state for metrics. It looks at no more than an eighth of a
+// large table's seats.
 func (l *Local) Stats() Stats {
 	st := Stats{
 		Process:        l.process.stats("process"),

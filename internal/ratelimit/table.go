@@ -28,7 +28,7 @@ const (
 	sweepBatch = 64 // entries that one sweep looks at in one shard
 	manyShards = 32 // of a table that is large enough
 	largeTable = 8192
-	lingerers  = 64 // per shard of a large table
+	lingerers  = 64 // places per shard of a large table, or an eighth of its seats
 )
 
 // table keeps the entries of one Table. It holds at most size entries that no
@@ -60,10 +60,11 @@ type shard struct {
 	// linger holds entries of busy whose last call has ended, or had. A tenant
 	// with one call after the other would otherwise go into the list and out of
 	// it with each, at several times the cost of all the rest of the call. They
-	// have seats like those in idle, and move there when room is needed. Small
+	// have seats like those in idle, and go when idle has none that can. Small
 	// tables have none, so that their order of eviction is exact.
 	linger []*entry
 	next   int // the place in linger to be taken next
+	swept  int // the place in linger to be swept next
 }
 
 func newTable(name Table, size int, warn func(string)) *table {
@@ -71,7 +72,7 @@ func newTable(name Table, size int, warn func(string)) *table {
 	t.warnedAt.Store(math.MinInt64)
 	n, places := 1, 0
 	if size >= largeTable {
-		n, places = manyShards, lingerers
+		n, places = manyShards, max(lingerers, size/manyShards/8)
 	}
 	for range n {
 		idle, err := simplelru.NewLRU[id, *entry](math.MaxInt, nil)
@@ -201,8 +202,7 @@ func (s *shard) roomLocked(now int64) bool {
 	if s.table.seats.Add(1) <= s.table.size {
 		return true
 	}
-	s.endLingerLocked()
-	if !s.evictLocked(now) {
+	if !s.evictLocked(now) && !s.evictLingererLocked(now) {
 		s.table.seats.Add(-1)
 		return false
 	}

@@ -2,6 +2,7 @@ package ratelimit
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -99,6 +100,154 @@ func TestChargeOutlivesItsEntry(t *testing.T) {
 	}
 }
 
+// TestFreeRefusalsAreNotForgotten: a key that has used up its free concurrency
+// refusals, and whose bucket is full, is not made anew by eviction.
+func TestFreeRefusalsAreNotForgotten(t *testing.T) {
+	l := NewLocal(Options{TableSize: 2})
+	c := call{key: "k", keyLimit: Limit{100 * second, 1}, Admission: Admission{Tenant: "t", TenantSlots: 1, Service: "s"}}
+	l.Admit(c.Admission, 0)
+	for range 10 {
+		if _, v := l.call(c, 0); v.Outcome != ConcurrencyLimited {
+			t.Fatal(v.Outcome)
+		}
+	}
+	for i := range 20 {
+		l.Take(Registered, KindKey, fmt.Sprint("other-", i), Limit{1, 1}, int64(100*i))
+	}
+	if _, v := l.call(c, 2000); v.Outcome != RateLimited || v.Limit != KindKey {
+		t.Errorf("%v by %v: its free refusals came back", v.Outcome, v.Limit)
+	}
+}
+
+// TestEvictedWhileWaiting: a call that found an entry and waits for its lock,
+// while the entry goes, must find the one that is there then.
+func TestEvictedWhileWaiting(t *testing.T) {
+	l := NewLocal(Options{TableSize: 10})
+	limit := Limit{1000, 1}
+	l.Take(Registered, KindKey, "k", limit, 0)
+	s := l.tables[Registered].shards[0]
+	old := l.tables[Registered].peek(id{KindKey, "k"})
+	old.mu.Lock()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		l.Take(Registered, KindKey, "k", limit, 5000)
+	}()
+	for found := false; !found; runtime.Gosched() {
+		s.mu.Lock()
+		found = old.seated == 5000
+		s.mu.Unlock()
+	}
+	s.mu.Lock()
+	s.dropLocked(old, 5000)
+	s.mu.Unlock()
+	old.mu.Unlock()
+	<-done
+	if _, v := l.Take(Registered, KindKey, "k", limit, 5000); v.Outcome != RateLimited {
+		t.Error("the token was taken from a bucket that is nobody's")
+	}
+	if st := tableStats(l); st.UnexpiredEvictions != 0 {
+		t.Errorf("%+v", st)
+	}
+}
+
+// TestLinger: in a large table an entry between two calls is not in the list, and
+// is swept, evicted, counted and pinned as if it were.
+func TestLinger(t *testing.T) {
+	l := NewLocal(Options{TableSize: largeTable, Idle: time.Minute})
+	table := l.tables[Registered]
+	seats := func() {
+		t.Helper()
+		want := int64(0)
+		for _, s := range table.shards {
+			want += int64(s.idle.Len())
+			for _, e := range s.linger {
+				if e != nil {
+					want++
+				}
+			}
+		}
+		if got := table.seats.Load(); got != want {
+			t.Fatalf("%d seats taken, counted %d", got, want)
+		}
+	}
+	const tenants = 2 * manyShards * lingerers
+	admit := func(i int, now int64) Ticket {
+		ticket, v := l.Admit(Admission{Tenant: fmt.Sprint(i), TenantLimit: Limit{1000, 5}, TenantSlots: 3, Service: "s"}, now)
+		if v.Outcome != Admitted {
+			t.Fatal(v.Outcome, v.Limit)
+		}
+		return ticket
+	}
+	for i := range tenants {
+		admit(i, 0).Release()
+	}
+	seats()
+	var open []Ticket
+	for i := range tenants { // from places, and from the list
+		open = append(open, admit(i, second))
+	}
+	if st := tableStats(l); st.Pinned != tenants || st.Entries != tenants {
+		t.Errorf("all run: %+v", st)
+	}
+	seats()
+	for i := range tenants { // newcomers take the places of those that run
+		admit(tenants+i, second).Release()
+	}
+	seats()
+	for _, ticket := range open {
+		ticket.Release()
+	}
+	seats()
+	if st := tableStats(l); st.Pinned != 0 || st.Entries != 2*tenants {
+		t.Errorf("none runs: %+v", st)
+	}
+	l.Sweep(second + int64(time.Minute) - 1)
+	if st := tableStats(l); st.Swept != 0 {
+		t.Errorf("swept too early: %+v", st)
+	}
+	// Room is made of those that linger, too.
+	for i := range 3 * largeTable {
+		l.Take(Registered, KindKey, fmt.Sprint("new-", i), Limit{1, 1}, 2*second+int64(i))
+		if st := &table.seats; st.Load() > largeTable {
+			t.Fatalf("%d seats", st.Load())
+		}
+	}
+	seats()
+	if st := tableStats(l); st.Entries != largeTable || st.UnexpiredEvictions != 0 || st.Overflowed != 0 {
+		t.Errorf("%+v", st)
+	}
+	admit(0, 3*second).Release()
+	for range 100 {
+		l.Sweep(3*second + 2*int64(time.Minute))
+	}
+	if st := tableStats(l); st.Entries != 0 {
+		t.Errorf("after a long idle time: %+v", st)
+	}
+	seats()
+}
+
+// TestLingererMakesRoom when all in the list owe.
+func TestLingererMakesRoom(t *testing.T) {
+	l := NewLocal(Options{TableSize: largeTable})
+	ticket, _ := l.Admit(Admission{Tenant: "t", Service: "s"}, 0)
+	ticket.Release()
+	table := l.tables[Registered]
+	home := table.peek(id{KindTenant, "t"}).home
+	for i := 0; table.seats.Load() < largeTable; i++ {
+		l.Take(Registered, KindKey, fmt.Sprint(i), Limit{1 << 40, 1}, 1)
+	}
+	newcomer := ""
+	for i := 0; newcomer == ""; i++ {
+		if k := (id{KindKey, fmt.Sprint("new-", i)}); table.shardOf(k) == home {
+			newcomer = k.partition
+		}
+	}
+	if l.Take(Registered, KindKey, newcomer, Limit{1, 1}, 2); table.peek(id{KindKey, newcomer}) == nil || table.peek(id{KindTenant, "t"}) != nil {
+		t.Errorf("the newcomer shares an entry while one that rests keeps its own: %+v", tableStats(l))
+	}
+}
+
 // TestPinnedTailBlocksNothing: entries with calls in flight are neither evicted
 // nor in the way, do not count, and the table shrinks when they end.
 func TestPinnedTailBlocksNothing(t *testing.T) {
@@ -185,9 +334,15 @@ func TestSweep(t *testing.T) {
 	}
 	entries(299*second, 1)
 	entries(360*second, 0)
+	// One used through a Ref is not idle, although its place in the list is old.
+	ref := l.Ref(Registered, KindKey, "ref")
+	l.TakeRef(ref, Limit{1, 1}, 360*second)
+	l.TakeRef(ref, Limit{1, 1}, 400*second)
+	entries(420*second, 1)
+	entries(480*second, 0)
 	// Bounded work: not everything at once.
 	for i := range 10 * sweepBatch {
-		l.Take(Registered, KindKey, fmt.Sprint(i), Limit{1, 1}, 400*second)
+		l.Take(Registered, KindKey, fmt.Sprint(i), Limit{1, 1}, 500*second)
 	}
 	entries(1000*second, 9*sweepBatch)
 }

@@ -53,17 +53,16 @@ func (l *Local) ticketLocked(e *entry, service *pool, guest string, now int64) T
 
 func (c *held) release(turn uint64, h *slotHandle) {
 	e := c.tenant
+	now := c.local.now(0)
 	e.mu.Lock()
-	defer e.mu.Unlock()
 	if c.turn != turn {
+		e.mu.Unlock()
 		c.local.doubled.Add(1)
 		return
 	}
 	c.turn++
-	now := c.local.now(c.since)
-	lasted := now - c.since
-	c.service.give(lasted)
-	c.local.process.give(lasted)
+	now = max(now, c.since)
+	lasted, service := now-c.since, c.service
 	if c.guest != "" {
 		e.dismissLocked(c.guest)
 	}
@@ -76,6 +75,9 @@ func (c *held) release(turn uint64, h *slotHandle) {
 	if e.slots.inUse == 0 {
 		e.unpinLocked(now)
 	}
+	e.mu.Unlock()
+	service.give(lasted)
+	c.local.process.give(lasted)
 }
 
 // reclaim runs when no ticket can reach the slots any more. If a call still
