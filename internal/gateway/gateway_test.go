@@ -288,6 +288,7 @@ func TestOrder(t *testing.T) {
 // client can see the end.
 func TestStreamHoldsItsSlot(t *testing.T) {
 	next := make(chan string)
+	finish := sync.OnceFunc(func() { close(next) })
 	w := newWorld(t, func(rw http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/stream" {
 			hello(rw, r)
@@ -305,6 +306,7 @@ func TestStreamHoldsItsSlot(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = res.Body.Close() }()
+	defer finish() // or a failed test would wait for the upstream
 	buf := make([]byte, 100)
 	for _, event := range []string{"data: 1\n\n", "data: 2\r\n\r\n"} {
 		next <- event
@@ -318,8 +320,11 @@ func TestStreamHoldsItsSlot(t *testing.T) {
 		if got.status != 429 || got.code != "concurrency_limited" || got.limit != "tenant" {
 			t.Fatalf("while the stream runs: %d %s %s", got.status, got.code, got.body)
 		}
+		if want := `"tenant";r=1;t=1, "inflight";r=0, "key";r=39;t=1`; got.header.Get("RateLimit") != want {
+			t.Fatalf("RateLimit: %s, want %s: the key's token is back", got.header.Get("RateLimit"), want)
+		}
 	}
-	close(next)
+	finish()
 	if rest, err := io.ReadAll(res.Body); err != nil || len(rest) > 0 {
 		t.Fatalf("the end of the stream: %q, %v", rest, err)
 	}

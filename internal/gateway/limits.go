@@ -103,8 +103,10 @@ func jitter(wait time.Duration) time.Duration {
 // to those that an earlier one reached.
 func tell(out *answer, v ratelimit.Verdict) {
 	var policy, state strings.Builder
+	whole := false // a refusal at admission reads the key again, after the refund
 	for r := range v.Readings() {
 		name := r.Kind.String()
+		whole = whole || r.Kind == ratelimit.KindKey
 		if r.Gauge {
 			if name == "tenant" {
 				name = "inflight"
@@ -129,6 +131,10 @@ func tell(out *answer, v ratelimit.Verdict) {
 	}
 	if policy.Len() == 0 {
 		return
+	}
+	if whole {
+		out.Header().Del("RateLimit-Policy")
+		out.Header().Del("RateLimit")
 	}
 	join(out.Header(), "RateLimit-Policy", policy.String())
 	join(out.Header(), "RateLimit", state.String())
