@@ -18,6 +18,7 @@ type answer struct {
 	control *http.ResponseController
 	stall   time.Duration
 	until   time.Time // the deadline in force
+	status  int       // a final status that is still to go out; 0: none
 	begun   bool      // a final header has gone out
 	written int64
 	failed  error
@@ -48,17 +49,34 @@ func (a *answer) extend() {
 	_ = a.control.SetWriteDeadline(until) // a writer without deadlines has none to extend
 }
 
+// WriteHeader keeps a final status back until there is something to send with
+// it, so that an answer whose outcome cannot be recorded can still become a
+// refusal. Whoever is done without having written calls commit.
 func (a *answer) WriteHeader(status int) {
-	a.extend()
-	if status >= 200 || status == http.StatusSwitchingProtocols {
-		a.begun = true
+	if status < 200 && status != http.StatusSwitchingProtocols {
+		a.extend()
+		a.ResponseWriter.WriteHeader(status)
+		return
 	}
-	a.ResponseWriter.WriteHeader(status)
+	if !a.begun {
+		a.status = status
+	}
+}
+
+// commit lets the header go.
+func (a *answer) commit() {
+	a.begun = true
+	if a.status == 0 {
+		return
+	}
+	a.extend()
+	a.ResponseWriter.WriteHeader(a.status)
+	a.status = 0
 }
 
 func (a *answer) Write(b []byte) (int, error) {
 	a.extend()
-	a.begun = true
+	a.commit()
 	n, err := a.ResponseWriter.Write(b)
 	a.written += int64(n)
 	a.note(err)
@@ -72,7 +90,7 @@ func (a *answer) Flush() { _ = a.FlushError() }
 // FlushError sends what is buffered.
 func (a *answer) FlushError() error {
 	a.extend()
-	a.begun = true
+	a.commit()
 	err := a.control.Flush()
 	a.note(err)
 	return err

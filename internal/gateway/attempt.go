@@ -21,6 +21,7 @@ type attempt struct {
 	end      receipts.Ending
 	intended bool // the upstream may be called
 	closed   bool
+	lost     *Error // the outcome could not be recorded
 }
 
 func (g *Gateway) begin(call *Call) *attempt {
@@ -76,8 +77,8 @@ func (a *attempt) outcome(end receipts.Ending) error {
 	r := a.record
 	r.Kind, r.Decision, r.Status, r.Ending = receipts.KindOutcome, receipts.Allowed, a.status, a.end
 	r.Out, r.UpstreamMicros, r.TotalMicros = a.out, a.upstream.Microseconds(), a.took()
-	if err := a.write(&r, true); err != nil {
-		return err
+	if a.lost = a.write(&r, true); a.lost != nil {
+		return a.lost
 	}
 	return nil
 }

@@ -1,11 +1,13 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log"
+	"maps"
 	"mime"
 	"net/http"
 	"net/http/httputil"
@@ -87,7 +89,7 @@ func upstreamRequest(ctx context.Context, in *http.Request, target *registry.Tar
 			out.Header.Set("Content-Type", "application/json")
 		}
 		out.ContentLength = int64(len(target.Body))
-		out.Body = io.NopCloser(strings.NewReader(string(target.Body)))
+		out.Body = io.NopCloser(bytes.NewReader(target.Body))
 	}
 	return out
 }
@@ -131,6 +133,7 @@ func (g *Gateway) forward(call *Call, service *registry.Service, target *registr
 	defer stopFirst()
 	sent := g.clock.Now()
 
+	own := maps.Clone(out.Header())
 	proxy := httputil.ReverseProxy{
 		Rewrite:    func(*httputil.ProxyRequest) {},
 		Transport:  sendOnce{g.transport(service.AllowPrivate)},
@@ -148,11 +151,20 @@ func (g *Gateway) forward(call *Call, service *registry.Service, target *registr
 	defer func() {
 		p := recover()
 		at.sent(out.written)
+		if (p != nil || refusal != nil) && !out.begun {
+			// The upstream's headers are of an answer that will not be given.
+			out.status = 0
+			clear(out.Header())
+			maps.Copy(out.Header(), own)
+		}
 		if p != nil && p != http.ErrAbortHandler {
 			at.ending(receipts.Panic)
 			panic(p)
 		}
-		if p != nil || out.failed != nil {
+		if at.lost != nil {
+			refusal = at.lost
+		}
+		if at.lost == nil && (p != nil || out.failed != nil) {
 			at.ending(brokenBy(ctx, call.In.Context(), out))
 			if refusal == nil {
 				refusal = &Error{Code: Internal, Message: "the transfer broke", Err: http.ErrAbortHandler}

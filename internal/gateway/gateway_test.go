@@ -29,11 +29,16 @@ type ledger struct {
 	mu      sync.Mutex
 	records []receipts.Record
 	fail    error
+	panicAt receipts.Kind
 }
 
 func (l *ledger) Append(r *receipts.Record) (receipts.Entry, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.panicAt == r.Kind && r.Ending == receipts.Complete {
+		l.panicAt = ""
+		panic("a fault of ours")
+	}
 	if l.fail != nil {
 		return receipts.Entry{}, l.fail
 	}
@@ -49,10 +54,13 @@ func (l *ledger) all() []receipts.Record {
 	return append([]receipts.Record(nil), l.records...)
 }
 
-// empty is a vault that holds nothing.
+// empty is a vault that holds nothing, and panics for one name.
 type empty struct{}
 
 func (empty) Open(r vault.Ref, f vault.Form) (vault.Credential, error) {
+	if r.User == "panic" {
+		panic("a fault of ours")
+	}
 	if f.Type == "" || f.Type == "none" {
 		return vault.Credential{}, nil
 	}
@@ -477,6 +485,85 @@ func TestRateLimitFields(t *testing.T) {
 		h := w.act(key, call).header
 		if got := [2]string{h.Get("RateLimit-Policy"), h.Get("RateLimit")}; got != want {
 			t.Errorf("%s:\n got %q\nwant %q", key, got, want)
+		}
+	}
+}
+
+// TestPanic: a fault of the gateway's own frees the slot and has its record,
+// whether the upstream was called or not, and never looks like an answer.
+func TestPanic(t *testing.T) {
+	w := newWorld(t, hello, everything("k"))
+	for range 50 {
+		got := w.act("k", `{"service":"tools","action":"get","on_behalf_of":"panic","params":{"id":"1"}}`)
+		if got.status != 500 || got.code != "internal" || strings.Contains(got.body, "fault of ours") {
+			t.Fatalf("%d %s", got.status, got.body)
+		}
+		w.clock.Advance(time.Second)
+	}
+	w.ledger.panicAt = receipts.KindOutcome
+	res, err := w.server.Client().Do(w.request(context.Background(), "k", `{"service":"tools","action":"get","params":{"id":"1"}}`))
+	if err == nil {
+		_, err = io.ReadAll(res.Body)
+		_ = res.Body.Close()
+	}
+	if err == nil && res.StatusCode != 500 {
+		t.Error("the answer of a call whose outcome was not recorded looks whole")
+	}
+	if n := w.inFlight("key:k"); n != 0 {
+		t.Errorf("%d slots are still taken", n)
+	}
+	records := w.ledger.all()
+	if len(records) != 51 || records[50].Kind != receipts.KindIntent {
+		t.Fatalf("%d records", len(records))
+	}
+	for _, r := range records[:50] {
+		if r.Kind != receipts.KindRefusal || r.Code != "internal" || r.Ending != receipts.Panic {
+			t.Fatalf("the record of a panic: %s %s %s", r.Kind, r.Code, r.Ending)
+		}
+	}
+}
+
+// TestOutcomeLost: the upstream ran and the outcome cannot be recorded. The
+// agent gets no answer, is told not to try again, and sees nothing of the
+// upstream's headers.
+func TestOutcomeLost(t *testing.T) {
+	var w *world
+	w = newWorld(t, func(rw http.ResponseWriter, r *http.Request) {
+		w.ledger.mu.Lock()
+		w.ledger.fail = receipts.ErrUnavailable // after the intent
+		w.ledger.mu.Unlock()
+		rw.Header().Set("X-Upstream", "secret plans")
+		if r.URL.Path == "/get/none" {
+			rw.WriteHeader(http.StatusNoContent)
+			return
+		}
+		hello(rw, r)
+	}, everything("k"))
+	for _, id := range []string{"1", "none"} {
+		w.ledger.mu.Lock()
+		w.ledger.fail = nil
+		w.ledger.mu.Unlock()
+		got := w.act("k", `{"service":"tools","action":"get","params":{"id":"`+id+`"}}`)
+		if got.status != 503 || got.code != "receipt_unavailable" || got.header.Get("X-Should-Retry") != "false" || got.header.Get("X-Upstream") != "" {
+			t.Errorf("%s: %d %s %v", id, got.status, got.body, got.header)
+		}
+		if n := w.inFlight("key:k"); n != 0 {
+			t.Errorf("%s: %d slots are still taken", id, n)
+		}
+	}
+}
+
+// TestHeaderOnlyAnswers: an answer that ends with its header is relayed at once
+// and its slot is free with it.
+func TestHeaderOnlyAnswers(t *testing.T) {
+	for _, status := range []int{204, 304, 200} {
+		w := newWorld(t, func(rw http.ResponseWriter, _ *http.Request) {
+			rw.Header().Set("X-Upstream", "1")
+			rw.WriteHeader(status)
+		}, everything("k"))
+		got := w.act("k", `{"service":"tools","action":"get","params":{"id":"1"}}`)
+		if got.status != status || got.body != "" || got.header.Get("X-Upstream") != "1" || w.inFlight("key:k") != 0 {
+			t.Errorf("%d: got %d %q, %d in flight", status, got.status, got.body, w.inFlight("key:k"))
 		}
 	}
 }

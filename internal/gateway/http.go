@@ -6,12 +6,15 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"maps"
 	"net/http"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/gin-gonic/gin"
 
+	"agentgw/internal/identity"
 	"agentgw/internal/ratelimit"
 )
 
@@ -59,6 +62,7 @@ func recovered(log *slog.Logger, stall time.Duration, next http.Handler) http.Ha
 			writeError(a, &Error{Code: Internal, Message: "the gateway failed; the operator's log says why", Ran: true}, "", jitter)
 		}()
 		next.ServeHTTP(a, r)
+		a.commit()
 		// What is buffered, and the terminator, go out when this returns; the
 		// last event of a quiet stream may be longer ago than the stall.
 		a.extend()
@@ -68,7 +72,7 @@ func recovered(log *slog.Logger, stall time.Duration, next http.Handler) http.Ha
 func (g *Gateway) call(r *http.Request) *Call {
 	return &Call{
 		In: r, RequestID: rand.Text(), view: g.current.Load(),
-		Address: g.proxies().ClientAddr(r.RemoteAddr, r.Header),
+		Address: identity.Proxies(g.settings.TrustedProxies).ClientAddr(r.RemoteAddr, r.Header),
 	}
 }
 
@@ -85,6 +89,7 @@ func (g *Gateway) act(w http.ResponseWriter, r *http.Request) {
 	out.Header().Set("Agentgate-Receipt", `id="`+at.id()+`"`)
 	refusal := g.serve(call, out, at)
 	if refusal == nil {
+		out.commit()
 		g.decided(call.Act.Service, "", "")
 		return
 	}
@@ -93,10 +98,19 @@ func (g *Gateway) act(w http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler) // a cut answer must never look like a whole one
 	}
 	if refusal.Err != nil || refusal.Code == Internal {
-		g.log.LogAttrs(context.WithoutCancel(r.Context()), levelOf(refusal), "refused",
-			stringAttr("request", call.RequestID), stringAttr("receipt", at.id()), stringAttr("error", refusal.Error()))
+		g.log.Log(context.WithoutCancel(r.Context()), levelOf(refusal), "refused",
+			"request", call.RequestID, "receipt", at.id(), "error", refusal.Error())
 	}
 	writeError(out, refusal, at.id(), jitter)
+}
+
+// levelOf says how loud a refusal is: a fault of the gateway's own wakes
+// somebody, an upstream's does not.
+func levelOf(e *Error) slog.Level {
+	if e.Code == Internal || e.Code == ReceiptUnavailable {
+		return slog.LevelError
+	}
+	return slog.LevelWarn
 }
 
 // known is the service's name for a metric: one that the registry has, or "",
@@ -156,7 +170,7 @@ type paramView struct {
 // services lists what the caller's key may call, and nothing else.
 func (g *Gateway) services(call *Call) map[string][]serviceView {
 	list := []serviceView{}
-	for _, name := range sortedKeys(call.view.registry.Services) {
+	for _, name := range slices.Sorted(maps.Keys(call.view.registry.Services)) {
 		if v, ok := describe(call, name); ok {
 			list = append(list, v)
 		}
@@ -170,7 +184,7 @@ func describe(call *Call, name string) (serviceView, bool) {
 		return serviceView{}, false
 	}
 	v := serviceView{Name: name, Actions: []actionView{}}
-	for _, a := range sortedKeys(service.Actions) {
+	for _, a := range slices.Sorted(maps.Keys(service.Actions)) {
 		if !call.Key.Allows(name, a) {
 			continue
 		}

@@ -30,6 +30,7 @@ func (g *Gateway) serve(call *Call, out *answer, at *attempt) (refusal *Error) {
 	defer func() { // on a panic too: the outcome must not depend on good luck
 		if !settled {
 			at.ending(receipts.Panic)
+			refusal = refuse(Internal, "the gateway failed; the operator's log says why")
 		}
 		refusal = at.close(refusal)
 	}()
