@@ -62,6 +62,7 @@ func (c *cli) check(cmd *cobra.Command, args []string, asJSON bool) error {
 		return c.sayProblems(asJSON, err)
 	}
 	report := newReport(snapshot, effective)
+	report.Warnings = append(report.Warnings, settings.Unserved()...)
 	if asJSON {
 		return json.NewEncoder(c.stdout).Encode(report)
 	}

@@ -132,7 +132,7 @@ func (c *cli) furnish(folder string, settings *config.Settings, token string) (s
 }
 
 func (c *cli) sayDemo(s *server, folder string, key secret.Text) {
-	act := "curl -sS -i http://" + s.agentsAddr.String() + "/v1/act -H 'Authorization: Bearer " + key.Reveal() +
+	act := "curl -sS -i http://" + s.agentsListener.Addr().String() + "/v1/act -H 'Authorization: Bearer " + key.Reveal() +
 		"' -H 'Content-Type: application/json' -d "
 	me, err := os.Executable()
 	if err != nil {
@@ -154,5 +154,5 @@ Verify the receipts offline, up to the checkpoint taken here:
 %s receipts verify %s --vkey %s/log.vkey --anchor %s/anchor
 
 Ctrl-C ends the demo and removes its folder.
-`, s.agentsAddr, s.adminAddr, act, act, act, me, folder, folder, me, folder, folder, folder)
+`, s.agentsListener.Addr(), s.operatorsListener.Addr(), act, act, act, me, folder, folder, me, folder, folder, folder)
 }

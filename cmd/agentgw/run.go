@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -44,20 +45,23 @@ type server struct {
 	gateway  *gateway.Gateway
 	metrics  *admin.Metrics
 
-	agents, operators     *http.Server
-	agentsAddr, adminAddr net.Addr
-	failed                chan error
-	background            context.Context
-	endBackground         context.CancelFunc
-	firstKey              secret.Text // made on this start, else empty
-	firstKeyFile          string
-	draining              chan struct{}
+	certificate                       *certificate // nil: plain HTTP
+	agentsListener, operatorsListener net.Listener
+	agents, operators                 *http.Server
+
+	failed        chan error
+	background    context.Context
+	endBackground context.CancelFunc
+	draining      chan struct{}
+
+	firstKey     secret.Text // made on this start, else empty
+	firstKeyFile string
 }
 
 // start builds and starts a gateway. When it returns an error nothing is left
 // running.
-func start(settings *config.Settings, snapshot *registry.Snapshot, log *slog.Logger) (s *server, err error) {
-	s = &server{
+func start(settings *config.Settings, snapshot *registry.Snapshot, log *slog.Logger) (_ *server, err error) {
+	s := &server{
 		settings: settings, snapshot: snapshot, log: log, clock: clockwork.NewRealClock(),
 		replica: rand.Text()[:12], failed: make(chan error, 2), draining: make(chan struct{}),
 	}
@@ -70,6 +74,9 @@ func start(settings *config.Settings, snapshot *registry.Snapshot, log *slog.Log
 
 	effective, err := snapshot.Effective(defaults(settings))
 	if err != nil {
+		return nil, err
+	}
+	if err := s.bind(); err != nil {
 		return nil, err
 	}
 	if err := os.MkdirAll(settings.DataDir, 0o700); err != nil {
@@ -128,7 +135,8 @@ func start(settings *config.Settings, snapshot *registry.Snapshot, log *slog.Log
 		log.Warn("a change of keys or credentials could not be taken over; the old ones hold", "error", err)
 	})
 	go s.sweep(nanos)
-	return s, s.listen()
+	s.accept()
+	return s, nil
 }
 
 // refresh takes over the keys and credentials that the store holds now.
@@ -196,34 +204,47 @@ func adminToken(settings *config.Settings) error {
 	return os.WriteFile(file, []byte(rand.Text()+rand.Text()+"\n"), 0o600)
 }
 
-func (s *server) listen() error {
-	agents, err := net.Listen("tcp", s.settings.Listen)
-	if err != nil {
+// bind takes the addresses and reads the certificate, before anything is made
+// that a start that fails would leave behind.
+func (s *server) bind() (err error) {
+	if s.settings.TLSCertFile != "" {
+		s.certificate, err = newCertificate(s.settings.TLSCertFile, s.settings.TLSKeyFile, func(err error) {
+			s.log.Error("the changed certificate cannot be used; the old one stays", "error", err)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if s.agentsListener, err = net.Listen("tcp", s.settings.Listen); err != nil {
 		return fmt.Errorf("AGENTGATE_LISTEN (%s): %w", s.settings.Source("AGENTGATE_LISTEN"), err)
 	}
-	operators, err := net.Listen("tcp", s.settings.AdminListen)
-	if err != nil {
-		_ = agents.Close()
+	if s.operatorsListener, err = net.Listen("tcp", s.settings.AdminListen); err != nil {
 		return fmt.Errorf("AGENTGATE_ADMIN_LISTEN (%s): %w", s.settings.Source("AGENTGATE_ADMIN_LISTEN"), err)
 	}
+	return nil
+}
+
+// accept starts to answer on what bind has taken.
+func (s *server) accept() {
 	quiet := slog.NewLogLogger(s.log.Handler(), slog.LevelDebug)
 	s.agents = &http.Server{
-		Handler: s.gateway.Handler(), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 0,
+		Handler: s.gateway.Handler(), ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10, ErrorLog: quiet,
 	}
 	s.operators = &http.Server{
 		Handler: admin.Handler(s.metrics, s.ready), ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout: time.Minute, WriteTimeout: 30 * time.Second, ErrorLog: quiet,
 	}
-	s.agentsAddr, s.adminAddr = agents.Addr(), operators.Addr()
+	if s.certificate != nil {
+		s.agents.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: s.certificate.get}
+	}
 	go s.serve(func() error {
-		if s.settings.TLSCertFile != "" {
-			return s.agents.ServeTLS(agents, s.settings.TLSCertFile, s.settings.TLSKeyFile)
+		if s.certificate == nil {
+			return s.agents.Serve(s.agentsListener)
 		}
-		return s.agents.Serve(agents)
+		return s.agents.ServeTLS(s.agentsListener, "", "")
 	})
-	go s.serve(func() error { return s.operators.Serve(operators) })
-	return nil
+	go s.serve(func() error { return s.operators.Serve(s.operatorsListener) })
 }
 
 func (s *server) serve(run func() error) {
@@ -264,9 +285,13 @@ func (s *server) close() {
 	s.endBackground()
 	if s.operators != nil {
 		_ = s.operators.Close()
+	} else if s.operatorsListener != nil {
+		_ = s.operatorsListener.Close()
 	}
 	if s.agents != nil {
 		_ = s.agents.Close()
+	} else if s.agentsListener != nil {
+		_ = s.agentsListener.Close()
 	}
 	if s.gateway != nil {
 		s.gateway.Close()

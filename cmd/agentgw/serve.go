@@ -38,7 +38,7 @@ func (c *cli) serveCommand() *cobra.Command {
 // sayStarted tells where the gateway listens. The first key itself is shown
 // only to somebody who is looking: standard error may be a log collector.
 func (c *cli) sayStarted(s *server) {
-	s.log.Info("serving", "agents", s.agentsAddr.String(), "admin", s.adminAddr.String(),
+	s.log.Info("serving", "agents", s.agentsListener.Addr().String(), "admin", s.operatorsListener.Addr().String(),
 		"registry", s.snapshot.File, "data", s.settings.DataDir, "limits", "per process: replicas do not share them")
 	if s.firstKey.Empty() {
 		return

@@ -47,6 +47,9 @@ func (c *cli) readSettings(cmd *cobra.Command, needRegistry bool) (*config.Setti
 	for _, w := range unserved(snapshot) {
 		fmt.Fprintf(c.stderr, "agentgw: warning: %v\n", w)
 	}
+	for _, w := range settings.Unserved() {
+		fmt.Fprintf(c.stderr, "agentgw: warning: %s\n", w)
+	}
 	return settings, snapshot, nil
 }
 

@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"fmt"
 
 	"agentgw/internal/literal"
 )
@@ -33,6 +34,21 @@ func (l *loading) judge() {
 // errNotBuilt refuses what would otherwise look as if it were shared while each
 // process counted and stored for itself.
 var errNotBuilt = errors.New("this version cannot share with other processes: leave it unset")
+
+// Unserved lists the settings that were given and read but are not acted upon
+// by this version, each with where it came from and what happens instead.
+func (s *Settings) Unserved() []string {
+	var list []string
+	add := func(given bool, name, instead string) {
+		if given {
+			list = append(list, fmt.Sprintf("%s%s (%s): %s", prefix, name, s.Source(prefix+name), instead))
+		}
+	}
+	add(s.TenantQueue > 0, "TENANT_QUEUE", "this version refuses at once; nobody waits")
+	add(s.RateCallerRPM > 0, "RATE_CALLER_RPM", "this version serves no open callers")
+	add(s.ReceiptRetention > 0, "RECEIPT_RETENTION", "this version keeps every receipt")
+	return list
+}
 
 // blame reports a problem at the place that a setting's value came from.
 func (l *loading) blame(name string, err error) {

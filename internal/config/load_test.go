@@ -485,3 +485,23 @@ func TestHelpListsEverySetting(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestUnserved: what is read and not acted upon is said, with its place.
+func TestUnserved(t *testing.T) {
+	s, err := load(t, nil, nil)
+	if err != nil || s.Unserved() != nil {
+		t.Errorf("by default: %v, %v", s.Unserved(), err)
+	}
+	s, err = load(t, []string{"--tenant-queue=3"}, []string{"AGENTGATE_RATE_CALLER_RPM=5", "AGENTGATE_RECEIPT_RETENTION=24h"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"AGENTGATE_TENANT_QUEUE (flag --tenant-queue): this version refuses at once; nobody waits",
+		"AGENTGATE_RATE_CALLER_RPM (environment AGENTGATE_RATE_CALLER_RPM): this version serves no open callers",
+		"AGENTGATE_RECEIPT_RETENTION (environment AGENTGATE_RECEIPT_RETENTION): this version keeps every receipt",
+	}
+	if diff := cmp.Diff(want, s.Unserved()); diff != "" {
+		t.Error(diff)
+	}
+}

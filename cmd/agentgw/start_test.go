@@ -1,0 +1,57 @@
+package main
+
+import (
+	"bytes"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// TestStartThatFails: exit 3 and a line that names the setting or the file;
+// nothing is left running, and where the address was the trouble nothing was
+// made.
+func TestStartThatFails(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = taken.Close() }()
+	plain := filepath.Join(t.TempDir(), "plain")
+	if err := os.WriteFile(plain, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name  string
+		flags []string
+		want  string
+		made  bool // the data folder may be there
+	}{
+		{"agents' address", []string{"--listen", taken.Addr().String(), "--admin-listen", "127.0.0.1:0"}, "AGENTGATE_LISTEN (flag --listen)", false},
+		{"operators' address", []string{"--listen", "127.0.0.1:0", "--admin-listen", taken.Addr().String()}, "AGENTGATE_ADMIN_LISTEN (flag --admin-listen)", false},
+		{"certificate", []string{"--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--tls-cert-file", plain, "--tls-key-file", plain}, "AGENTGATE_TLS_CERT_FILE " + plain, false},
+		{"data folder", []string{"--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--data", filepath.Join(plain, "data")}, plain, false},
+		{"vault key", []string{"--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--vault-key-file", plain}, "AGENTGATE_VAULT_KEY", true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			folder := t.TempDir()
+			file, data := filepath.Join(folder, "registry.yaml"), filepath.Join(folder, "data")
+			if err := os.WriteFile(file, []byte("version: 1\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			var out, errs bytes.Buffer
+			cli := &cli{stdin: strings.NewReader(""), stdout: &out, stderr: &errs}
+			code := cli.run(append([]string{"serve", "--registry", file, "--data", data}, c.flags...))
+			if code != exitCannotRun || !strings.Contains(errs.String(), c.want) {
+				t.Errorf("exit %d, want %d and %q:\n%s", code, exitCannotRun, c.want, errs.String())
+			}
+			if _, err := os.Stat(data); err == nil && !c.made {
+				t.Error("it left a data folder behind")
+			}
+		})
+	}
+}
