@@ -1,6 +1,7 @@
 package gateway_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -118,7 +119,19 @@ services:
       get: {method: GET, path: "/get/{id}", params: {id: string}}
 `
 
+// setup is how a world differs from the usual one. The zero setup does not.
+type setup struct {
+	registry string                   // the upstream's URL stands in it as %[1]s; "" is worldRegistry
+	settings func(*config.Settings)   // changes the usual settings
+	limiter  func(*ratelimit.Options) // changes the usual limiter
+}
+
 func newWorld(t *testing.T, upstream http.HandlerFunc, keys ...*identity.Key) *world {
+	t.Helper()
+	return setup{}.world(t, upstream, keys...)
+}
+
+func (s setup) world(t *testing.T, upstream http.HandlerFunc, keys ...*identity.Key) *world {
 	t.Helper()
 	w := &world{
 		t: t, clock: clockwork.NewFakeClockAt(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)),
@@ -128,6 +141,9 @@ func newWorld(t *testing.T, upstream http.HandlerFunc, keys ...*identity.Key) *w
 			KeyMaxPrincipals: 64, RateAuthPerMinute: 60, MaxRequestBody: 1 << 20, ReceiptIntent: "always",
 			ReceiptOnFailure: "refuse", StreamIdle: 5 * time.Minute, ClientStall: 30 * time.Second,
 		},
+	}
+	if s.settings != nil {
+		s.settings(w.settings)
 	}
 	w.upstream = httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		w.mu.Lock()
@@ -145,18 +161,25 @@ func newWorld(t *testing.T, upstream http.HandlerFunc, keys ...*identity.Key) *w
 	if err != nil {
 		t.Fatal(err)
 	}
-	snapshot, err := registry.Parse("registry.yaml", fmt.Appendf(nil, worldRegistry, w.upstream.URL))
+	file := cmp.Or(s.registry, worldRegistry)
+	snapshot, err := registry.Parse("registry.yaml", []byte(strings.ReplaceAll(file, "%[1]s", w.upstream.URL)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	effective, err := snapshot.Effective(registry.Defaults{
-		KeyRPS: 20, KeyBurst: 40, TenantRPS: 100, TenantBurst: 200, TenantMaxInflight: 32, Source: func(string) string { return "test" },
+		KeyRPS: w.settings.RateKeyRPS, KeyBurst: w.settings.RateKeyBurst,
+		TenantRPS: w.settings.RateTenantRPS, TenantBurst: w.settings.RateTenantBurst,
+		TenantMaxInflight: w.settings.TenantMaxInflight, Source: func(string) string { return "test" },
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	nanos := ratelimit.NewClock(w.clock)
-	w.limiter = ratelimit.NewLocal(ratelimit.Options{Clock: nanos})
+	options := ratelimit.Options{Clock: nanos}
+	if s.limiter != nil {
+		s.limiter(&options)
+	}
+	w.limiter = ratelimit.NewLocal(options)
 	w.gateway, err = gateway.New(gateway.Parts{
 		Settings: w.settings, Limiter: w.limiter, Nanos: nanos, Receipts: w.ledger, Vault: empty{}, Clock: w.clock,
 		Log: slog.New(slog.DiscardHandler), Replica: "r", UserAgent: "agentgw/test", ParamsKey: []byte("k"),
