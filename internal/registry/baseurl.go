@@ -78,39 +78,56 @@ func checkPath(escaped string) error {
 	return nil
 }
 
-// survey counts the slashes of an escaped path and reports whether it has a
-// dot segment, also to somebody who decodes %2F before he resolves dots.
+// survey counts the slashes of a path and reports whether it has a segment
+// that is . or .. to anybody: as it stands, to somebody who decodes once or
+// more before he resolves dots (%2e, %2F, %252e), who takes a backslash for a
+// slash, or who first cuts the parameters off a segment (..;x).
 func survey[T string | []byte](path T) (slashes int, dots bool) {
-	for start, i := 0, 0; i <= len(path); i++ {
-		width := 1
-		switch {
-		case i == len(path):
-		case path[i] == '/':
-			slashes++
-		case path[i] == '%' && i+2 < len(path) && path[i+1] == '2' && path[i+2]|0x20 == 'f':
-			width = 3
-		default:
-			continue
+	dot, other, params := 0, false, false
+	for i := 0; i <= len(path); {
+		c, width := byte('/'), 1 // the end closes a segment as a slash does
+		if i < len(path) {
+			c, width = decoded(path, i)
+			if path[i] == '/' {
+				slashes++
+			}
 		}
-		dots = dots || isDots(path[start:i])
-		i += width - 1
-		start = i + 1
+		switch {
+		case c == '/' || c == '\\':
+			dots = dots || !other && (dot == 1 || dot == 2)
+			dot, other, params = 0, false, false
+		case c == ';':
+			params = true
+		case params:
+		case c == '.':
+			dot++
+		default:
+			other = true
+		}
+		i += width
 	}
 	return slashes, dots
 }
 
-// isDots reports whether an escaped segment means . or .. to anybody.
-func isDots[T string | []byte](segment T) bool {
-	dots := 0
-	for i := 0; i < len(segment); i++ {
-		switch {
-		case segment[i] == '.':
-		case segment[i] == '%' && i+2 < len(segment) && segment[i+1] == '2' && segment[i+2]|0x20 == 'e':
-			i += 2
-		default:
-			return false
-		}
-		dots++
+// decoded returns the byte that stands at i, however often it was escaped
+// (%2525...2e), and how many bytes it is there.
+func decoded[T string | []byte](path T, i int) (c byte, width int) {
+	if path[i] != '%' {
+		return path[i], 1
 	}
-	return dots == 1 || dots == 2
+	j := i + 1
+	for j+1 < len(path) && path[j] == '2' && path[j+1] == '5' {
+		j += 2
+	}
+	if j+1 >= len(path) || !isHex(path[j]) || !isHex(path[j+1]) {
+		return '%', 1
+	}
+	return hexDigit(path[j])<<4 | hexDigit(path[j+1]), j + 2 - i
+}
+
+func hexDigit(c byte) byte {
+	if c <= '9' {
+		return c - '0'
+	}
+	return c | 0x20 - 'a' + 10
 }

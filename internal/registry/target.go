@@ -248,22 +248,17 @@ func (r *reading) appendSegment(b []byte, name string, value jsontext.Value) ([]
 	if len(text) == 0 {
 		return b, &ParamError{Param: name, Reason: "is empty, and the path needs it"}
 	}
-	for start, i := 0, 0; i <= len(text); i++ {
-		if i < len(text) {
-			switch c := text[i]; {
-			case c < ' ' || c == 0x7f:
-				return b, &ParamError{Param: name, Reason: "holds a control character"}
-			case c == '\\':
-				return b, &ParamError{Param: name, Reason: "holds a backslash, which some servers take for a slash"}
-			case c != '/':
-				continue
-			}
+	for _, c := range text {
+		switch {
+		case c < ' ' || c == 0x7f:
+			return b, &ParamError{Param: name, Reason: "holds a control character"}
+		case c == '\\':
+			return b, &ParamError{Param: name, Reason: "holds a backslash, which some servers take for a slash"}
 		}
-		// An upstream that decodes %2F before it resolves dots would climb.
-		if s := text[start:i]; len(s) == 1 && s[0] == '.' || len(s) == 2 && s[0] == '.' && s[1] == '.' {
-			return b, &ParamError{Param: name, Reason: "has a . or .. segment"}
-		}
-		start = i + 1
+	}
+	// An upstream that decodes once more than it should would climb.
+	if _, dots := survey(text); dots {
+		return b, &ParamError{Param: name, Reason: "has a . or .. segment"}
 	}
 	return appendEscaped(b, text), nil
 }

@@ -36,7 +36,9 @@ func TestPathValueIsOneSegment(t *testing.T) {
 		{`"a//b"`, "a%2F%2Fb"},
 		{`"%2F"`, "%252F"},
 		{`"%252F"`, "%25252F"},
-		{`"%2e%2e"`, "%252e%252e"},
+		{`"%2"`, "%252"},
+		{`"%2520"`, "%252520"},
+		{`"v1%2e0"`, "v1%252e0"},
 		{`"%"`, "%25"},
 		{`"%zz"`, "%25zz"},
 		{`"a b"`, "a%20b"},
@@ -47,7 +49,9 @@ func TestPathValueIsOneSegment(t *testing.T) {
 		{`":80@evil"`, "%3A80%40evil"},
 		{`"//evil"`, "%2F%2Fevil"},
 		{`"a;b"`, "a%3Bb"},
-		{`"..;"`, "..%3B"},
+		{`"a;.."`, "a%3B.."},
+		{`"//"`, "%2F%2F"},
+		{`"a/"`, "a%2F"},
 		{`"..."`, "..."},
 		{`"..a"`, "..a"},
 		{`"é"`, "%C3%A9"},
@@ -79,7 +83,9 @@ func TestPathValueIsOneSegment(t *testing.T) {
 
 func TestPathValueRefused(t *testing.T) {
 	values := []string{
-		`""`, `"."`, `".."`, `"../../admin"`, `"a/../b"`, `"a/."`, `"./a"`, `"a/.."`,
+		`""`, `"."`, `".."`, `"../../admin"`, `"a/../b"`, `"a/."`, `"./a"`, `"a/.."`, `"/./"`, `"..//admin"`,
+		`"%2e%2e"`, `"%2E"`, `".%2e/admin"`, `"%2e%2E%2fadmin"`, `"%252e%252e"`, `"%25252E."`, `"a%2f..%2Fb"`, `"a%5c..%5Cb"`,
+		`"..;"`, `"..;/admin"`, `"..;x=1/admin"`, `"%2e%2e%3badmin"`, `".;"`,
 		`"a\\b"`, `"..\\.."`, `"\u0000"`, `"a\r\nHost: evil"`, `"a\nb"`, `"a\tb"`, `"\u007f"`,
 		`null`, `[]`, `["a"]`, `{}`,
 	}
@@ -101,6 +107,8 @@ func TestPathPartsDoNotMakeDots(t *testing.T) {
 		{"/q/{a}.", "."},
 		{"/q/.{a}", "."},
 		{"/q/%2e{a}", "."},
+		{"/q/.{a}", "%2e"},
+		{"/q/..{a}x", ";"},
 		{"/q/x{a}..", "/"},
 		{"/q/..{a}x", "/"},
 		{"/q/x%2f{a}", "."},
@@ -342,9 +350,13 @@ func FuzzTarget(f *testing.F) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for part := range strings.FieldsFuncSeq(decoded, func(r rune) bool { return r == '/' || r == '\\' }) {
+			again, err := url.PathUnescape(decoded) // as some do by mistake
+			if err != nil {
+				again = ""
+			}
+			for part := range strings.FieldsFuncSeq(decoded+"/"+again, func(r rune) bool { return r == '/' || r == '\\' }) {
 				if part == "." || part == ".." {
-					t.Fatalf("%q climbs where it is decoded early", segments)
+					t.Fatalf("%q climbs where it is decoded early or twice", segments)
 				}
 			}
 		}
