@@ -26,8 +26,8 @@ func readAct(r *http.Request, limit int64) (act, int64, *Error) {
 	if r.Method != http.MethodPost {
 		return act{}, 0, refuse(MethodNotAllowed, "%s is not allowed here; use POST", r.Method)
 	}
-	if name := oddHeader(r.Header); name != "" {
-		return act{}, 0, refuse(BadRequest, "the header name %q has an underscore or a control byte", name)
+	if err := checkHeader(r.Header); err != nil {
+		return act{}, 0, err
 	}
 	if text := r.Header.Get("Content-Type"); text != "" {
 		if media, _, err := mime.ParseMediaType(text); err != nil || media != "application/json" {
@@ -61,15 +61,15 @@ func tooLarge(limit int64) *Error {
 	return refuse(BodyTooLarge, "the body is larger than %d bytes (AGENTGATE_MAX_REQUEST_BODY)", limit)
 }
 
-// oddHeader returns the name of a header that some server behind the gateway
-// could read as another one, or "".
-func oddHeader(h http.Header) string {
+// checkHeader refuses a header whose name some server behind the gateway could
+// read as another one.
+func checkHeader(h http.Header) *Error {
 	for name := range h {
 		if strings.IndexFunc(name, func(c rune) bool { return c == '_' || c < ' ' || c == 0x7f }) >= 0 {
-			return name
+			return refuse(BadRequest, "the header name %.80q has an underscore or a control byte", name)
 		}
 	}
-	return ""
+	return nil
 }
 
 // parseAct reads the JSON of an act strictly (RFC 8259, RFC 7493): UTF-8, no

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +8,7 @@ import (
 	"log"
 	"maps"
 	"mime"
+	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
@@ -30,25 +30,6 @@ var (
 	errShutdown   = errors.New("the gateway is draining")
 )
 
-// passed are the request headers of an agent that reach an upstream; all others
-// stay here. Everything outbound is built, nothing is copied by default.
-var passed = []string{
-	"Accept", "Accept-Encoding", "Accept-Language", "Idempotency-Key", "Last-Event-Id",
-	"Traceparent", "Tracestate",
-}
-
-// kept are the answer headers that never reach an agent: they carry credentials
-// or sessions of the service, or speak in the gateway's name. Hop-by-hop
-// headers are the ReverseProxy's to remove.
-func kept(name string) bool {
-	switch name {
-	case "Set-Cookie", "Set-Cookie2", "Authorization", "Proxy-Authenticate", "Authentication-Info",
-		"Proxy-Authentication-Info", "Www-Authenticate", "X-Request-Id":
-		return true
-	}
-	return strings.HasPrefix(name, "Agentgate-")
-}
-
 var quiet = log.New(io.Discard, "", 0) // ReverseProxy's own log repeats what upstreams say
 
 // buffers lends the copy buffers of all calls.
@@ -63,56 +44,6 @@ func (b *buffers) Get() []byte {
 
 func (b *buffers) Put(p []byte) { b.pool.Put(&p) }
 
-// upstreamRequest builds the request that goes out, from the declared action
-// and nothing else but the allow-listed headers.
-func upstreamRequest(ctx context.Context, in *http.Request, target *registry.Target, requestID, agent string) *http.Request {
-	out := (&http.Request{
-		Method: target.Method, URL: target.URL, Host: target.URL.Host,
-		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: make(http.Header, 12),
-	}).WithContext(ctx)
-	for _, name := range passed {
-		if values := in.Header[name]; len(values) > 0 {
-			out.Header[name] = values
-		}
-	}
-	for name, values := range target.Header {
-		out.Header[name] = values
-	}
-	out.Header.Set("User-Agent", agent)
-	out.Header.Set("X-Request-Id", requestID)
-	if strings.Contains(strings.ToLower(strings.Join(in.Header["Te"], ",")), "trailers") {
-		out.Header.Set("Te", "trailers")
-	}
-	if target.Body != nil {
-		if out.Header.Get("Content-Type") == "" {
-			out.Header.Set("Content-Type", "application/json")
-		}
-		out.ContentLength = int64(len(target.Body))
-		out.Body = io.NopCloser(bytes.NewReader(target.Body))
-	}
-	return out
-}
-
-// sendOnce is the transport as the pipeline uses it: one request in, at most
-// one request out. http.Transport sends a request without a body again when a
-// kept-alive connection dies under it; a body that cannot be had twice (no
-// GetBody) takes that away, so each request gets one, an empty one if need be.
-type sendOnce struct{ http.RoundTripper }
-
-type noBody struct{}
-
-func (noBody) Read([]byte) (int, error) { return 0, io.EOF }
-func (noBody) Close() error             { return nil }
-
-func (t sendOnce) RoundTrip(r *http.Request) (*http.Response, error) {
-	r.GetBody = nil
-	if r.Body == nil || r.Body == http.NoBody {
-		r.Body = noBody{}
-	}
-	return t.RoundTripper.RoundTrip(r)
-}
-
 // forward calls the upstream and relays its answer. The end of the answer is
 // withheld until the outcome is durable and the slot is free.
 func (g *Gateway) forward(call *Call, service *registry.Service, target *registry.Target,
@@ -124,7 +55,6 @@ func (g *Gateway) forward(call *Call, service *registry.Service, target *registr
 	defer g.running.remove(running)
 
 	request := upstreamRequest(ctx, call.In, target, call.RequestID, g.userAgent)
-	credential.Apply(request)
 
 	stopFirst := func() bool { return true }
 	if service.Timeout > 0 {
@@ -135,7 +65,8 @@ func (g *Gateway) forward(call *Call, service *registry.Service, target *registr
 
 	own := maps.Clone(out.Header())
 	proxy := httputil.ReverseProxy{
-		Rewrite:    func(*httputil.ProxyRequest) {},
+		// Last, so that no rule about what may not pass on can take it away.
+		Rewrite:    func(r *httputil.ProxyRequest) { credential.Apply(r.Out) },
 		Transport:  sendOnce{g.transport(service.AllowPrivate)},
 		BufferPool: &g.buffers,
 		ErrorLog:   quiet,
@@ -211,7 +142,12 @@ func (g *Gateway) upstreamError(ctx context.Context, call *Call, err error) *Err
 	if errors.As(err, &u) {
 		err = u.Err
 	}
-	return &Error{Code: UpstreamUnreachable, Message: fmt.Sprintf("%s could not be reached or broke off before it answered", call.Act.Service), Ran: true, Err: err}
+	if tooMuchHeader(err) {
+		return &Error{Code: UpstreamUnreachable, Message: fmt.Sprintf("%s answered with a header larger than %d KiB, which is not relayed", call.Act.Service, maxAnswerHeader>>10), Ran: true, Err: err}
+	}
+	var dial *net.OpError
+	ran := !errors.As(err, &dial) || dial.Op != "dial" // what was never reached has done nothing
+	return &Error{Code: UpstreamUnreachable, Message: fmt.Sprintf("%s could not be reached or broke off before it answered", call.Act.Service), Ran: ran, Err: err}
 }
 
 // relay prepares an upstream's answer for the agent.
@@ -222,12 +158,13 @@ func (g *Gateway) relay(ctx context.Context, cancel context.CancelCauseFunc, res
 			return &Error{Code: UpstreamRedirect, Message: "the service answered with a redirect that leads away from it", Ran: true}
 		}
 	}
-	for name := range res.Header {
-		if kept(name) {
-			delete(res.Header, name)
-		}
+	if res.StatusCode < http.StatusOK {
+		// An upgrade that nobody asked for, or a number that is no status.
+		return &Error{Code: UpstreamUnreachable, Message: fmt.Sprintf("the service answered with status %d, which is no answer to this call", res.StatusCode), Ran: true}
 	}
-	b := &body{ReadCloser: res.Body, left: -1, idle: g.settings.StreamIdle}
+	keep(res.Header)
+	keepTrailer(res.Trailer)
+	b := &body{ReadCloser: res.Body, res: res, left: -1, idle: g.settings.StreamIdle}
 	b.finish = func() error {
 		at.sent(b.read) // all of it: what is withheld now goes out next
 		if err := at.outcome(receipts.Complete); err != nil {
@@ -270,6 +207,7 @@ func bodiless(res *http.Response) bool {
 // the server writes only when reading has ended.
 type body struct {
 	io.ReadCloser
+	res    *http.Response
 	left   int64 // bytes to come; -1 where that is not known
 	read   int64 // bytes so far
 	finish func() error
@@ -308,6 +246,9 @@ func (b *body) Read(p []byte) (int, error) {
 	}
 	if b.left >= 0 {
 		b.left -= int64(n)
+	}
+	if errors.Is(err, io.EOF) {
+		keepTrailer(b.res.Trailer) // it is known now, and may hold what was not announced
 	}
 	if b.left == 0 || errors.Is(err, io.EOF) {
 		if failed := b.end(); failed != nil {

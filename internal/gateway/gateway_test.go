@@ -124,6 +124,7 @@ type setup struct {
 	registry string                   // the upstream's URL stands in it as %[1]s; "" is worldRegistry
 	settings func(*config.Settings)   // changes the usual settings
 	limiter  func(*ratelimit.Options) // changes the usual limiter
+	vault    gateway.Vault            // nil is an empty one
 }
 
 func newWorld(t *testing.T, upstream http.HandlerFunc, keys ...*identity.Key) *world {
@@ -174,6 +175,9 @@ func (s setup) world(t *testing.T, upstream http.HandlerFunc, keys ...*identity.
 	if err != nil {
 		t.Fatal(err)
 	}
+	if s.vault == nil {
+		s.vault = empty{}
+	}
 	nanos := ratelimit.NewClock(w.clock)
 	options := ratelimit.Options{Clock: nanos}
 	if s.limiter != nil {
@@ -181,7 +185,7 @@ func (s setup) world(t *testing.T, upstream http.HandlerFunc, keys ...*identity.
 	}
 	w.limiter = ratelimit.NewLocal(options)
 	w.gateway, err = gateway.New(gateway.Parts{
-		Settings: w.settings, Limiter: w.limiter, Nanos: nanos, Receipts: w.ledger, Vault: empty{}, Clock: w.clock,
+		Settings: w.settings, Limiter: w.limiter, Nanos: nanos, Receipts: w.ledger, Vault: s.vault, Clock: w.clock,
 		Log: slog.New(slog.DiscardHandler), Replica: "r", UserAgent: "agentgw/test", ParamsKey: []byte("k"),
 		Decided: func(string, gateway.Code, string) {},
 	})

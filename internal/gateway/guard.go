@@ -72,7 +72,7 @@ func newTransport(allowPrivate bool) *http.Transport {
 		MaxIdleConnsPerHost:    256,
 		IdleConnTimeout:        60 * time.Second,
 		TLSHandshakeTimeout:    10 * time.Second,
-		MaxResponseHeaderBytes: 256 << 10,
+		MaxResponseHeaderBytes: maxAnswerHeader,
 		ExpectContinueTimeout:  time.Second,
 	}
 }

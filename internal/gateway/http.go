@@ -37,7 +37,7 @@ func (g *Gateway) Handler() http.Handler {
 		e.Status = http.StatusNotFound
 		writeError(c.Writer, e, "", jitter)
 	}))
-	return recovered(g.log, g.settings.ClientStall, e)
+	return framed(recovered(g.log, g.settings.ClientStall, e))
 }
 
 // recovered keeps a panic from ending the process or looking like an answer.
@@ -142,6 +142,10 @@ func (g *Gateway) reading(next func(*gin.Context, *Call)) gin.HandlerFunc {
 			return
 		}
 		if _, err := g.chargeKey(call, out); err != nil {
+			writeError(out, err, "", jitter)
+			return
+		}
+		if err := checkHeader(c.Request.Header); err != nil {
 			writeError(out, err, "", jitter)
 			return
 		}

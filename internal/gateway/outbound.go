@@ -1,0 +1,85 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"strings"
+
+	"golang.org/x/net/http/httpguts"
+
+	"agentgw/internal/registry"
+)
+
+// passed are the request headers of an agent that reach an upstream; all others
+// stay here. Everything outbound is built, nothing is copied by default.
+var passed = []string{
+	"Accept", "Accept-Encoding", "Accept-Language", "Idempotency-Key", "Last-Event-Id",
+	"Traceparent", "Tracestate",
+}
+
+// upstreamRequest builds the request that goes out, from the declared action
+// and nothing else but the allow-listed headers. One that the agent names in
+// Connection was for the gateway alone (RFC 9110, section 7.6.1). Host is the
+// service's, as the server name of TLS is, whatever the agent called the
+// gateway. The credential is not on it yet.
+func upstreamRequest(ctx context.Context, in *http.Request, target *registry.Target, requestID, agent string) *http.Request {
+	out := (&http.Request{
+		Method: target.Method, URL: target.URL, Host: target.URL.Host,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: make(http.Header, 12),
+	}).WithContext(ctx)
+	for _, name := range passed {
+		if values := in.Header[name]; len(values) > 0 && !httpguts.HeaderValuesContainsToken(in.Header["Connection"], name) {
+			out.Header[name] = values
+		}
+	}
+	out.Header.Set("User-Agent", agent)
+	for name, values := range target.Header {
+		out.Header[name] = values
+	}
+	out.Header.Set("X-Request-Id", requestID)
+	if httpguts.HeaderValuesContainsToken(in.Header["Te"], "trailers") {
+		out.Header.Set("Te", "trailers")
+	}
+	if target.Body != nil {
+		if out.Header.Get("Content-Type") == "" {
+			out.Header.Set("Content-Type", "application/json")
+		}
+		out.ContentLength = int64(len(target.Body))
+		out.Body = io.NopCloser(bytes.NewReader(target.Body))
+	}
+	return out
+}
+
+// sendOnce is the transport as the pipeline uses it: one request in, at most
+// one request out. http.Transport sends a request again when a kept-alive
+// connection dies under it, if the method is a safe one or an Idempotency-Key
+// is there, and the body is none or can be had twice (GetBody).
+type sendOnce struct{ http.RoundTripper }
+
+type noBody struct{}
+
+func (noBody) Read([]byte) (int, error) { return 0, io.EOF }
+func (noBody) Close() error             { return nil }
+
+func (t sendOnce) RoundTrip(r *http.Request) (*http.Response, error) {
+	r.GetBody = nil
+	if r.Body == nil || r.Body == http.NoBody {
+		switch r.Method {
+		case http.MethodGet, http.MethodHead, http.MethodOptions:
+			r.Body = noBody{} // which cannot be had twice, and is none on the wire
+		default:
+			// Here such a body would be sent as chunks, which not every server
+			// takes for none. The transport knows the header by one spelling.
+			for _, name := range []string{"Idempotency-Key", "X-Idempotency-Key"} {
+				if values, ok := r.Header[name]; ok {
+					delete(r.Header, name)
+					r.Header[strings.ToLower(name)] = values
+				}
+			}
+		}
+	}
+	return t.RoundTripper.RoundTrip(r)
+}

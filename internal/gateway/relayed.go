@@ -1,0 +1,52 @@
+package gateway
+
+import (
+	"net/http"
+	"strings"
+
+	"golang.org/x/net/http/httpguts"
+)
+
+// kept are the answer headers that never reach an agent: they carry credentials
+// or sessions of the service, or speak in the gateway's name. Hop-by-hop
+// headers are the ReverseProxy's to remove.
+func kept(name string) bool {
+	switch name {
+	case "Set-Cookie", "Set-Cookie2", "Authorization", "Proxy-Authenticate", "Authentication-Info",
+		"Proxy-Authentication-Info", "Www-Authenticate", "X-Request-Id":
+		return true
+	}
+	return strings.HasPrefix(name, "Agentgate-")
+}
+
+// keep takes out of an answer's header what does not reach the agent.
+func keep(h http.Header) {
+	for name := range h {
+		if kept(name) {
+			delete(h, name)
+		}
+	}
+}
+
+// keepTrailer is keep for the trailer, where some fields have no place at all
+// (RFC 9110, section 6.5.1): whoever merges it into the header would take a
+// length or a session from behind the body.
+func keepTrailer(h http.Header) {
+	for name := range h {
+		if kept(name) || !httpguts.ValidTrailerHeader(name) {
+			delete(h, name)
+		}
+	}
+}
+
+// maxAnswerHeader bounds the header of an upstream's answer, in bytes.
+const maxAnswerHeader = 256 << 10
+
+// tooMuchHeader reports whether the transport gave an answer up for the size of
+// its header. net/http has no error of its own for that, only these words, the
+// second for HTTP/2.
+func tooMuchHeader(err error) bool {
+	text := err.Error()
+	return strings.Contains(text, "server response headers exceeded") ||
+		strings.Contains(text, "response header list larger than advertised limit")
+}
