@@ -22,7 +22,7 @@ type act struct {
 // readAct reads and bounds the body of an act. Nothing of it is read before
 // the declared length has been judged, so a client that asked with
 // "Expect: 100-continue" is refused without having sent it.
-func readAct(r *http.Request, limit int64) (act, int64, *Error) {
+func readAct(r *http.Request, out *answer, limit int64) (act, int64, *Error) {
 	if r.Method != http.MethodPost {
 		return act{}, 0, refuse(MethodNotAllowed, "%s is not allowed here; use POST", r.Method)
 	}
@@ -39,7 +39,7 @@ func readAct(r *http.Request, limit int64) (act, int64, *Error) {
 	if limit > 0 && r.ContentLength > limit {
 		return act{}, 0, tooLarge(limit)
 	}
-	body := io.Reader(r.Body)
+	body := io.Reader(incoming{r.Body, out.control, out.stall})
 	if limit > 0 {
 		body = io.LimitReader(body, limit+1)
 	}

@@ -76,6 +76,9 @@ func (g *Gateway) forward(call *Call, service *registry.Service, target *registr
 		ModifyResponse: func(res *http.Response) error {
 			stopFirst()
 			at.answered(res.StatusCode, g.clock.Now().Sub(sent))
+			if res.Header["Content-Type"] == nil {
+				out.Header()["Content-Type"] = nil // or the server would guess one
+			}
 			return g.relay(ctx, cancel, res, at, running, release, service.BaseURL)
 		},
 	}

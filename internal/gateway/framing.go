@@ -1,17 +1,56 @@
 package gateway
 
-import "net/http"
+import (
+	"io"
+	"net/http"
+	"time"
+)
 
-// framed ends the connection after a request whose length was told by chunks.
-// It may have carried a Content-Length too: net/http takes the chunks, which is
-// right, and does not tell, so what is asked of that case is done for all (RFC
-// 9112, section 6.1). A proxy in front that went by the length would otherwise
-// have the gateway take for the next caller's request what was one body to it.
-func framed(next http.Handler) http.Handler {
+// framed looks after the end of requests, before and after anybody reads them.
+//
+// It ends the connection after a request whose length net/http may have been
+// told in two ways: by chunks and a Content-Length, of which it takes the
+// chunks, or in HTTP/1.0 by chunks, which it does not take. It is right, and it
+// does not tell, so what is asked of those is done for all of their kind (RFC
+// 9112, section 6.1). A proxy in front that went by the other length would
+// otherwise have the gateway take for the next caller's request what was body.
+//
+// It bounds how long a body that nobody wants is waited for: net/http reads
+// what is left of a small one before it closes, and a client that asked with
+// "Expect: 100-continue" and was refused may never send it.
+func framed(stall time.Duration, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.ProtoMajor == 1 && len(r.TransferEncoding) > 0 {
+		if len(r.TransferEncoding) > 0 || !r.ProtoAtLeast(1, 1) {
 			w.Header().Set("Connection", "close")
+		}
+		if r.ContentLength != 0 && stall > 0 {
+			wait := stall
+			if r.Header.Get("Expect") != "" {
+				wait = min(stall, time.Second)
+			}
+			// A writer without deadlines has none to set.
+			_ = http.NewResponseController(w).SetReadDeadline(deadline(wait))
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// incoming reads the body of a request. A client that gives no byte for the
+// stall is given up; however slow, one that gives some is not. The wait ends
+// with the body: a deadline that outlived it would end the call under way.
+type incoming struct {
+	body    io.Reader
+	control *http.ResponseController
+	stall   time.Duration
+}
+
+func (in incoming) Read(p []byte) (int, error) {
+	if in.stall > 0 {
+		_ = in.control.SetReadDeadline(deadline(in.stall))
+	}
+	n, err := in.body.Read(p)
+	if err == io.EOF && in.stall > 0 {
+		_ = in.control.SetReadDeadline(time.Time{})
+	}
+	return n, err
 }

@@ -37,7 +37,7 @@ func (g *Gateway) Handler() http.Handler {
 		e.Status = http.StatusNotFound
 		writeError(c.Writer, e, "", jitter)
 	}))
-	return framed(recovered(g.log, g.settings.ClientStall, e))
+	return framed(g.settings.ClientStall, recovered(g.log, g.settings.ClientStall, e))
 }
 
 // recovered keeps a panic from ending the process or looking like an answer.

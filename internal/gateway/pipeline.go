@@ -47,7 +47,7 @@ func (g *Gateway) steps(call *Call, out *answer, at *attempt) *Error {
 	if err != nil {
 		return err
 	}
-	if err := g.read(call, at); err != nil {
+	if err := g.read(call, out, at); err != nil {
 		return err
 	}
 	service, action, err := g.authorize(call, at)
@@ -77,8 +77,8 @@ func (g *Gateway) steps(call *Call, out *answer, at *attempt) *Error {
 }
 
 // read is step 3: the request, read and bounded.
-func (g *Gateway) read(call *Call, at *attempt) *Error {
-	body, n, err := readAct(call.In, g.settings.MaxRequestBody)
+func (g *Gateway) read(call *Call, out *answer, at *attempt) *Error {
+	body, n, err := readAct(call.In, out, g.settings.MaxRequestBody)
 	at.record.In = n
 	if err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"os"
@@ -173,6 +174,8 @@ type peer struct {
 	t *testing.T
 	c net.Conn
 	r *bufio.Reader
+
+	continued int // how often it was told to continue
 }
 
 func (w *world) dial() *peer {
@@ -182,7 +185,7 @@ func (w *world) dial() *peer {
 		w.t.Fatal(err)
 	}
 	w.t.Cleanup(func() { _ = c.Close() })
-	return &peer{w.t, c, bufio.NewReader(c)}
+	return &peer{t: w.t, c: c, r: bufio.NewReader(c)}
 }
 
 func (p *peer) write(raw string) {
@@ -192,13 +195,17 @@ func (p *peer) write(raw string) {
 	}
 }
 
-// answer reads one answer to a POST.
+// answer reads one answer to a POST, after any number of 100 Continue.
 func (p *peer) answer() (*http.Response, string) {
 	p.t.Helper()
 	if err := p.c.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
 		p.t.Fatal(err)
 	}
 	res, err := http.ReadResponse(p.r, &http.Request{Method: "POST"})
+	for err == nil && res.StatusCode == http.StatusContinue {
+		p.continued++
+		res, err = http.ReadResponse(p.r, &http.Request{Method: "POST"})
+	}
 	if err != nil {
 		p.t.Fatalf("no answer: %v", err)
 	}
@@ -214,6 +221,9 @@ func (p *peer) answer() (*http.Response, string) {
 // what was there before it.
 func (p *peer) closed() string {
 	p.t.Helper()
+	if err := p.c.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+		p.t.Fatal(err)
+	}
 	rest, err := io.ReadAll(p.r)
 	if err != nil && errors.Is(err, os.ErrDeadlineExceeded) {
 		p.t.Errorf("the gateway keeps the connection open")
@@ -248,4 +258,20 @@ func (w *world) limiterLeft(key string) int64 {
 	}
 	nanos := ratelimit.NewClock(w.clock)
 	return w.limiter.Peek(ratelimit.Registered, ratelimit.KindKey, "key:"+key, limit, nanos.Nanos()).Remaining
+}
+
+// nothing takes the log lines that a test server writes about its peers.
+var nothing = log.New(io.Discard, "", 0)
+
+// expectContinue reads a 100 Continue, which must be there before anything else.
+func (p *peer) expectContinue() {
+	p.t.Helper()
+	if err := p.c.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		p.t.Fatal(err)
+	}
+	const want = "HTTP/1.1 100 Continue\r\n\r\n"
+	got := make([]byte, len(want))
+	if _, err := io.ReadFull(p.r, got); err != nil || string(got) != want {
+		p.t.Fatalf("got %q, %v; want 100 Continue", got, err)
+	}
 }
