@@ -134,7 +134,7 @@ func TestExpectContinue(t *testing.T) {
 	w := newWire(t, "", says("HTTP/1.1 401 Unauthorized\r\nContent-Length: 2\r\n\r\nno"))
 	poor := tireless("poor")
 	poor.Limits = &identity.Limits{RPS: 0.001, Burst: 1}
-	g := setup{registry: headered(w.url()), vault: fullVault(t), settings: func(s *config.Settings) { s.MaxRequestBody = 10 << 20 }}.
+	g := setup{registry: headered(w.url()), vault: fullVault(t), settings: func(s *config.Settings) { s.MaxRequestBody, s.ClientStall = 10<<20, 300*time.Millisecond }}.
 		world(t, hello, tireless("k"), poor)
 	head := func(key string, length int, header ...string) string {
 		return fmt.Sprintf("POST /v1/act HTTP/1.1\r\nHost: gateway\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\nExpect: 100-continue\r\n%s\r\n", key, length, strings.Join(header, ""))
