@@ -33,7 +33,8 @@ type recent struct {
 
 type recentEntry struct {
 	places []place
-	open   bool // an intent whose outcome has not come
+	pair   [2]place // what places begins with: most receipts have an intent and an outcome
+	open   bool     // an intent whose outcome has not come
 }
 
 // addBatch adds the records that stand one behind the other from at on.
@@ -51,6 +52,7 @@ func (c *recent) addLocked(id string, kind Kind, p place) {
 	e := c.entries[id]
 	if e == nil {
 		e = new(recentEntry)
+		e.places = e.pair[:0]
 		c.makeRoomLocked(id)
 		c.entries[id] = e
 	}

@@ -115,6 +115,7 @@ type Log struct {
 // callers then encode and hash side by side.
 type batch struct {
 	first    uint64
+	began    time.Time // when its first record was queued; interval mode only
 	slots    []*slot
 	encoding sync.WaitGroup
 	done     chan struct{} // closed when err is final
@@ -129,8 +130,9 @@ type slot struct {
 	kind Kind
 }
 
-func newBatch(first uint64) *batch {
-	return &batch{first: first, done: make(chan struct{})}
+// newBatch makes room for as many records as the last batch took.
+func newBatch(first uint64, room int) *batch {
+	return &batch{first: first, slots: make([]*slot, 0, room), done: make(chan struct{})}
 }
 
 // Append adds r and returns once it is durable (in interval mode: once it is
@@ -193,7 +195,11 @@ func (l *Log) place(r *Record) (*batch, *slot, uint64, error) {
 	l.next++
 	b.slots = append(b.slots, s)
 	b.encoding.Add(1)
-	if n := len(b.slots); n == 1 || n == maxBatch {
+	n := len(b.slots)
+	if n == 1 && l.interval {
+		b.began = l.clock.Now()
+	}
+	if n == 1 || n == maxBatch {
 		l.nudge()
 	}
 	return b, s, index, nil

@@ -106,7 +106,7 @@ func (l *Log) load() (*past, error) {
 		return nil, err
 	}
 	l.tree, l.seqs, l.next = w.tree, w.seqs, w.tree.size
-	l.filling = newBatch(l.next)
+	l.filling = newBatch(l.next, 0)
 	if p.begun {
 		l.segment, err = openSegment(l.disk, l.folder, p.last, p.end, l.limit)
 	} else {

@@ -3,11 +3,7 @@ package receipts
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/jonboulle/clockwork"
@@ -55,37 +51,6 @@ func Follow(ctx context.Context, clock clockwork.Clock, folder string, visit fun
 		case <-clock.After(followEvery):
 		}
 	}
-}
-
-// NewestCheckpoint returns the newest signed checkpoint in folder, its signature
-// unchecked: the checkpoint file or, in a copy that lacks it, the last one that
-// stands in the segments. There being none is fs.ErrNotExist.
-func NewestCheckpoint(folder string) ([]byte, error) {
-	signed, err := os.ReadFile(filepath.Join(folder, checkpointFile))
-	if text, ok := noteText(signed); err == nil && ok {
-		if _, err := parseCheckpoint(text); err == nil {
-			return signed, nil
-		}
-	}
-	w := newWalker(folder)
-	defer w.reader.close()
-	signed = nil
-	if err := w.reader.bound(); err != nil {
-		return nil, err
-	}
-	err = w.toEnd(func(e event) error {
-		if e.kind == aCheckpoint {
-			signed = append(signed[:0], e.note...)
-		}
-		return nil
-	})
-	if signed == nil && errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("%s: no checkpoint: %w", folder, fs.ErrNotExist)
-	}
-	if errors.Is(err, io.EOF) {
-		err = nil
-	}
-	return signed, err
 }
 
 func scan(w *walker, visit func(Stored) error) error {

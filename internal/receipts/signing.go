@@ -36,7 +36,7 @@ type signing struct {
 	vkey   string
 	signer note.Signer
 	verify note.Verifiers
-	macs   sync.Pool // of hash.Hash, keyed for tags
+	macs   sync.Pool // of *tagMAC
 }
 
 // loadSigning reads the signing key of the data folder.
@@ -96,7 +96,7 @@ func parseSigning(skey string) (*signing, error) {
 		return nil, err
 	}
 	s := &signing{origin: signer.Name(), vkey: vkey, signer: signer, verify: note.VerifierList(verifier)}
-	s.macs.New = func() any { return hmac.New(sha256.New, tagKey) }
+	s.macs.New = func() any { return &tagMAC{Hash: hmac.New(sha256.New, tagKey)} }
 	return s, nil
 }
 
@@ -119,16 +119,22 @@ func (s *signing) tagHolds(line []byte, index uint64) bool {
 	return hmac.Equal(text, line[body+len(tagMember):len(line)-len(`"}`)])
 }
 
+// tagMAC is keyed for tags. Its arrays are what goes through the interface,
+// which would otherwise be allocated for each record.
+type tagMAC struct {
+	hash.Hash
+	place [8]byte
+	sum   [sha256.Size]byte
+}
+
 func (s *signing) tag(body []byte, index uint64) (tag [tagBytes]byte) {
-	mac := s.macs.Get().(hash.Hash)
+	mac := s.macs.Get().(*tagMAC)
 	defer s.macs.Put(mac)
 	mac.Reset()
-	var place [8]byte
-	binary.BigEndian.PutUint64(place[:], index)
-	mac.Write(place[:])
+	binary.BigEndian.PutUint64(mac.place[:], index)
+	mac.Write(mac.place[:])
 	mac.Write(body)
-	var sum [sha256.Size]byte
-	copy(tag[:], mac.Sum(sum[:0]))
+	copy(tag[:], mac.Sum(mac.sum[:0]))
 	return tag
 }
 
