@@ -7,9 +7,10 @@ import (
 	"agentgw/internal/ratelimit"
 )
 
-// limiterCollector reads the limiter when Prometheus asks. Named tenants have
-// series of their own, since the registry bounds their number; all others are
-// counted together under "other".
+// limiterCollector reads the limiter when Prometheus asks, which costs no caller
+// anything. Named tenants have series of their own, since the registry bounds
+// their number, as it does that of services; all other tenants are counted
+// together under "other", and buckets by how full they are.
 type limiterCollector struct {
 	limiter *ratelimit.Local
 	nanos   ratelimit.Clock
@@ -18,12 +19,23 @@ type limiterCollector struct {
 
 var (
 	inFlightDesc = prometheus.NewDesc("agentgate_inflight", "Calls in flight.", []string{"tenant"}, nil)
-	capDesc      = prometheus.NewDesc("agentgate_inflight_limit", "Cap of calls in flight, of named tenants.", []string{"tenant"}, nil)
+	capDesc      = prometheus.NewDesc("agentgate_inflight_limit", "Cap of calls in flight, of named tenants; 0 is none.", []string{"tenant"}, nil)
 	tokensDesc   = prometheus.NewDesc("agentgate_bucket_tokens", "Tokens left in the bucket, of named tenants.", []string{"tenant"}, nil)
-	entriesDesc  = prometheus.NewDesc("agentgate_limiter_entries", "Entries in a limiter table.", []string{"table"}, nil)
-	evictedDesc  = prometheus.NewDesc("agentgate_limiter_evictions_total", "Entries forgotten to make room.", []string{"table"}, nil)
-	owingDesc    = prometheus.NewDesc("agentgate_limiter_unexpired_evictions_total", "Entries forgotten while they owed; stays 0.", []string{"table"}, nil)
-	leakedDesc   = prometheus.NewDesc("agentgate_limiter_tickets_leaked_total", "Slots lost without a release; stays 0.", nil, nil)
+	bucketsDesc  = prometheus.NewDesc("agentgate_buckets", "Live buckets by limit and level: empty, low (less than half is left) or high.", []string{"limit", "level"}, nil)
+
+	serviceInFlightDesc = prometheus.NewDesc("agentgate_service_inflight", "Calls of a service in flight.", []string{"service"}, nil)
+	serviceCapDesc      = prometheus.NewDesc("agentgate_service_inflight_limit", "Cap of a service's calls in flight; 0 is none.", []string{"service"}, nil)
+	processInFlightDesc = prometheus.NewDesc("agentgate_process_inflight", "Calls of the whole process in flight.", nil, nil)
+	processCapDesc      = prometheus.NewDesc("agentgate_process_inflight_limit", "Cap of the process's calls in flight; 0 is none.", nil, nil)
+
+	entriesDesc    = prometheus.NewDesc("agentgate_limiter_entries", "Entries in a limiter table.", []string{"table"}, nil)
+	sizeDesc       = prometheus.NewDesc("agentgate_limiter_table_size", "Entries that a limiter table keeps besides the pinned.", []string{"table"}, nil)
+	pinnedDesc     = prometheus.NewDesc("agentgate_limiter_pinned", "Entries with calls in flight.", []string{"table"}, nil)
+	evictedDesc    = prometheus.NewDesc("agentgate_limiter_evictions_total", "Entries forgotten to make room.", []string{"table"}, nil)
+	sweptDesc      = prometheus.NewDesc("agentgate_limiter_swept_total", "Entries forgotten after idling.", []string{"table"}, nil)
+	overflowedDesc = prometheus.NewDesc("agentgate_limiter_overflowed_total", "Decisions by a shared entry, as the table was full and nothing could go.", []string{"table"}, nil)
+	owingDesc      = prometheus.NewDesc("agentgate_limiter_unexpired_evictions_total", "Entries forgotten while they owed; stays 0.", []string{"table"}, nil)
+	leakedDesc     = prometheus.NewDesc("agentgate_limiter_tickets_leaked_total", "Slots lost without a release; stays 0.", nil, nil)
 )
 
 func newLimiterCollector(l *ratelimit.Local, nanos ratelimit.Clock, tenants []string) *limiterCollector {
@@ -36,37 +48,105 @@ func newLimiterCollector(l *ratelimit.Local, nanos ratelimit.Clock, tenants []st
 
 // Describe implements prometheus.Collector.
 func (c *limiterCollector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{inFlightDesc, capDesc, tokensDesc, entriesDesc, evictedDesc, owingDesc, leakedDesc} {
+	for _, d := range []*prometheus.Desc{
+		inFlightDesc, capDesc, tokensDesc, bucketsDesc,
+		serviceInFlightDesc, serviceCapDesc, processInFlightDesc, processCapDesc,
+		entriesDesc, sizeDesc, pinnedDesc, evictedDesc, sweptDesc, overflowedDesc, owingDesc, leakedDesc,
+	} {
 		out <- d
 	}
 }
 
+// readings is where one scrape puts what it reads.
+type readings chan<- prometheus.Metric
+
+func (r readings) gauge(d *prometheus.Desc, v int64, labels ...string) {
+	r <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(v), labels...)
+}
+
+func (r readings) counter(d *prometheus.Desc, v int64, labels ...string) {
+	r <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+}
+
 // Collect implements prometheus.Collector.
 func (c *limiterCollector) Collect(out chan<- prometheus.Metric) {
-	gauge := func(d *prometheus.Desc, v int64, labels ...string) {
-		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(v), labels...)
+	c.tenants(out)
+	c.buckets(out)
+	st := c.limiter.Stats()
+	for _, s := range st.Services {
+		readings(out).gauge(serviceInFlightDesc, s.InFlight, s.Name)
+		readings(out).gauge(serviceCapDesc, s.Cap, s.Name)
 	}
-	counter := func(d *prometheus.Desc, v int64, labels ...string) {
-		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
-	}
+	readings(out).gauge(processInFlightDesc, st.Process.InFlight)
+	readings(out).gauge(processCapDesc, st.Process.Cap)
+	tables(out, st)
+	readings(out).counter(leakedDesc, st.LeakedTickets)
+}
+
+// tenants shows each named tenant, whether it has called or not, and the sum of
+// all others.
+func (c *limiterCollector) tenants(out readings) {
 	var others int64
+	seen := map[string]bool{}
 	c.limiter.Each(ratelimit.Registered, ratelimit.KindTenant, c.nanos.Nanos(), func(e ratelimit.Entry) bool {
 		if e.Overflow || !c.named[e.Partition] {
 			others += e.InFlight
 			return true
 		}
-		gauge(inFlightDesc, e.InFlight, e.Partition)
-		gauge(capDesc, e.Cap, e.Partition)
-		gauge(tokensDesc, e.Remaining, e.Partition)
+		seen[e.Partition] = true
+		out.gauge(inFlightDesc, e.InFlight, e.Partition)
+		out.gauge(capDesc, e.Cap, e.Partition)
+		out.gauge(tokensDesc, e.Remaining, e.Partition)
 		return true
 	})
-	gauge(inFlightDesc, others, "other")
-	st := c.limiter.Stats()
+	for name := range c.named {
+		if !seen[name] {
+			out.gauge(inFlightDesc, 0, name)
+		}
+	}
+	out.gauge(inFlightDesc, others, "other")
+}
+
+// buckets counts the live buckets of each limit by their level.
+func (c *limiterCollector) buckets(out readings) {
+	now := c.nanos.Nanos()
+	for _, k := range []struct {
+		table ratelimit.Table
+		kind  ratelimit.Kind
+	}{
+		{ratelimit.Registered, ratelimit.KindKey},
+		{ratelimit.Registered, ratelimit.KindTenant},
+		{ratelimit.Registered, ratelimit.KindService},
+		{ratelimit.Addresses, ratelimit.KindAddress},
+	} {
+		var empty, low, high int64
+		c.limiter.Each(k.table, k.kind, now, func(e ratelimit.Entry) bool {
+			switch {
+			case e.Limit.Unlimited(): // slots alone
+			case e.Remaining == 0:
+				empty++
+			case 2*e.Remaining < e.Limit.Burst:
+				low++
+			default:
+				high++
+			}
+			return true
+		})
+		out.gauge(bucketsDesc, empty, k.kind.String(), "empty")
+		out.gauge(bucketsDesc, low, k.kind.String(), "low")
+		out.gauge(bucketsDesc, high, k.kind.String(), "high")
+	}
+}
+
+func tables(out readings, st ratelimit.Stats) {
 	for _, t := range st.Tables {
 		name := t.Table.String()
-		gauge(entriesDesc, t.Entries, name)
-		counter(evictedDesc, t.Evicted, name)
-		counter(owingDesc, t.UnexpiredEvictions, name)
+		out.gauge(entriesDesc, t.Entries, name)
+		out.gauge(sizeDesc, t.Size, name)
+		out.gauge(pinnedDesc, t.Pinned, name)
+		out.counter(evictedDesc, t.Evicted, name)
+		out.counter(sweptDesc, t.Swept, name)
+		out.counter(overflowedDesc, t.Overflowed, name)
+		out.counter(owingDesc, t.UnexpiredEvictions, name)
 	}
-	counter(leakedDesc, st.LeakedTickets)
 }

@@ -122,6 +122,7 @@ func start(settings *config.Settings, snapshot *registry.Snapshot, log *slog.Log
 		Decided: func(service string, code gateway.Code, limit string) {
 			s.metrics.Decided(service, string(code), limit)
 		},
+		Answered: func(service string, after time.Duration) { s.metrics.Answered(service, after.Seconds()) },
 	})
 	if err != nil {
 		return nil, err

@@ -19,6 +19,7 @@ import (
 type Metrics struct {
 	registry  *prometheus.Registry
 	decisions *prometheus.CounterVec
+	upstream  *prometheus.HistogramVec
 	commits   prometheus.Histogram
 	records   prometheus.Counter
 }
@@ -30,6 +31,10 @@ func NewMetrics() *Metrics {
 		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "agentgate_decisions_total", Help: "Calls decided, by service, code (ok for an admitted call) and the limit that decided.",
 		}, []string{"service", "code", "limit"}),
+		upstream: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "agentgate_upstream_seconds", Help: "Time from the call of a service to the header of its answer; not how long the answer lasts, which of a stream says nothing.",
+			Buckets: prometheus.ExponentialBuckets(1e-3, 2, 17),
+		}, []string{"service"}),
 		commits: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "agentgate_receipt_commit_seconds", Help: "Time to make a batch of receipts durable.",
 			Buckets: prometheus.ExponentialBuckets(50e-6, 2, 16),
@@ -38,7 +43,7 @@ func NewMetrics() *Metrics {
 			Name: "agentgate_receipts_appended_total", Help: "Receipt records made durable.",
 		}),
 	}
-	m.registry.MustRegister(m.decisions, m.commits, m.records, collectors.NewGoCollector(),
+	m.registry.MustRegister(m.decisions, m.upstream, m.commits, m.records, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -49,6 +54,12 @@ func (m *Metrics) Decided(service, code, limit string) {
 		code = "ok"
 	}
 	m.decisions.WithLabelValues(service, code, limit).Inc()
+}
+
+// Answered counts a call of a service, which is one of the registry's, that took
+// that many seconds to the header of its answer.
+func (m *Metrics) Answered(service string, seconds float64) {
+	m.upstream.WithLabelValues(service).Observe(seconds)
 }
 
 // Committed counts a batch of receipts that took that many seconds.

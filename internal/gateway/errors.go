@@ -55,7 +55,7 @@ type Error struct {
 	Code     Code
 	Message  string
 	Limit    string        // the limit that decided, empty where none did
-	Violated []string      // every limit that refused
+	Violated []string      // every policy that refused, as RateLimit-Policy names it
 	Wait     time.Duration // true wait; 0 where waiting does not help
 	Never    bool          // no wait would help
 	Ran      bool          // the upstream may have acted: an SDK must not try again
@@ -115,6 +115,7 @@ func writeError(w http.ResponseWriter, e *Error, receipt string, jitter func(tim
 		h.Set("Retry-After", fmt.Sprint(max(1, int64((wait+time.Second-1)/time.Second))))
 		h.Set("Retry-After-Ms", fmt.Sprint(p.RetryAfterMS))
 	}
+	// SDKs wait as told up to a minute, and else come back when they please.
 	if e.Never || e.Ran || e.Wait > time.Minute {
 		h.Set("X-Should-Retry", "false")
 	}

@@ -75,7 +75,9 @@ func (g *Gateway) forward(call *Call, service *registry.Service, target *registr
 		},
 		ModifyResponse: func(res *http.Response) error {
 			stopFirst()
-			at.answered(res.StatusCode, g.clock.Now().Sub(sent))
+			after := g.clock.Now().Sub(sent)
+			at.answered(res.StatusCode, after)
+			g.answered(service.Name, after)
 			if res.Header["Content-Type"] == nil {
 				out.Header()["Content-Type"] = nil // or the server would guess one
 			}

@@ -55,7 +55,13 @@ type Parts struct {
 	Replica   string
 	UserAgent string
 	ParamsKey []byte // keys the hashes of parameters in receipts
-	Decided   func(service string, code Code, limit string)
+	// Decided is told of every call, and of every other request that the first
+	// two steps refuse: the service if the registry has it, else "", and of a
+	// refusal its code and the limit that decided.
+	Decided func(service string, code Code, limit string)
+	// Answered is told how long a service of the registry took to the header of
+	// its answer, whatever the answer says and however long its body lasts.
+	Answered func(service string, after time.Duration)
 }
 
 // Gateway is the agents' side of the product. Safe for concurrent use.
@@ -71,6 +77,7 @@ type Gateway struct {
 	userAgent string
 	paramsKey []byte
 	decided   func(string, Code, string)
+	answered  func(string, time.Duration)
 	authLimit ratelimit.Limit
 	public    *http.Transport
 	private   *http.Transport
@@ -89,7 +96,7 @@ func New(p Parts) (*Gateway, error) {
 	return &Gateway{
 		settings: p.Settings, limiter: p.Limiter, nanos: p.Nanos, receipts: p.Receipts, vault: p.Vault,
 		clock: p.Clock, log: p.Log, replica: p.Replica, userAgent: p.UserAgent, paramsKey: p.ParamsKey,
-		decided: p.Decided, authLimit: authLimit,
+		decided: p.Decided, answered: p.Answered, authLimit: authLimit,
 		public: newTransport(false), private: newTransport(true),
 	}, nil
 }

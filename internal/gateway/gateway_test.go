@@ -74,6 +74,7 @@ type world struct {
 	clock    *clockwork.FakeClock
 	ledger   *ledger
 	limiter  *ratelimit.Local
+	nanos    ratelimit.Clock
 	gateway  *gateway.Gateway
 	server   *httptest.Server
 	upstream *httptest.Server
@@ -178,16 +179,16 @@ func (s setup) world(t *testing.T, upstream http.HandlerFunc, keys ...*identity.
 	if s.vault == nil {
 		s.vault = empty{}
 	}
-	nanos := ratelimit.NewClock(w.clock)
-	options := ratelimit.Options{Clock: nanos}
+	w.nanos = ratelimit.NewClock(w.clock)
+	options := ratelimit.Options{Clock: w.nanos}
 	if s.limiter != nil {
 		s.limiter(&options)
 	}
 	w.limiter = ratelimit.NewLocal(options)
 	w.gateway, err = gateway.New(gateway.Parts{
-		Settings: w.settings, Limiter: w.limiter, Nanos: nanos, Receipts: w.ledger, Vault: s.vault, Clock: w.clock,
+		Settings: w.settings, Limiter: w.limiter, Nanos: w.nanos, Receipts: w.ledger, Vault: s.vault, Clock: w.clock,
 		Log: slog.New(slog.DiscardHandler), Replica: "r", UserAgent: "agentgw/test", ParamsKey: []byte("k"),
-		Decided: func(string, gateway.Code, string) {},
+		Decided: func(string, gateway.Code, string) {}, Answered: func(string, time.Duration) {},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -82,6 +82,7 @@ func (g *Gateway) act(w http.ResponseWriter, r *http.Request) {
 	out := newAnswer(w, g.settings.ClientStall)
 	out.Header().Set("X-Request-Id", call.RequestID)
 	if g.running.isDraining() || call.view == nil {
+		g.decided("", Draining, "")
 		writeError(out, &Error{Code: Draining, Message: "this gateway is shutting down or not ready; call again", Wait: time.Second}, "", jitter)
 		return
 	}
@@ -132,16 +133,20 @@ func (g *Gateway) reading(next func(*gin.Context, *Call)) gin.HandlerFunc {
 		out.Header().Set("X-Request-Id", call.RequestID)
 		out.Header().Set("Cache-Control", "no-store")
 		if call.view == nil {
+			g.decided("", Draining, "")
 			writeError(out, &Error{Code: Draining, Message: "this gateway is not ready; call again", Wait: time.Second}, "", jitter)
 			return
 		}
 		at := g.begin(call)
 		if err := g.identify(call, at); err != nil {
 			out.Header().Set("Agentgate-Receipt", `id="`+at.id()+`"`)
-			writeError(out, at.close(err), at.id(), jitter)
+			err = at.close(err)
+			g.decided("", err.Code, err.Limit)
+			writeError(out, err, at.id(), jitter)
 			return
 		}
 		if _, err := g.chargeKey(call, out); err != nil {
+			g.decided("", err.Code, err.Limit)
 			writeError(out, err, "", jitter)
 			return
 		}

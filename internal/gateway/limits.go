@@ -29,7 +29,7 @@ func (g *Gateway) identify(call *Call, at *attempt) *Error {
 	address := addressKey(call.Address)
 	if _, v := g.limiter.Take(ratelimit.Addresses, ratelimit.KindAddress, address, g.authLimit, g.nanos.Nanos()); v.Outcome != ratelimit.Admitted {
 		e := g.refusal(call, v)
-		e.Message = "too many failed authentications from this address; wait, and send a valid key"
+		e.Message = fmt.Sprintf("more than %d failed authentications a minute from this address; wait, or send a valid key, which is never refused for them", g.settings.RateAuthPerMinute)
 		return e
 	}
 	return refuse(Unauthenticated, "send a valid gateway key, as Authorization: Bearer agw_...")
@@ -72,8 +72,10 @@ func (g *Gateway) tenant(call *Call) identity.Tenant {
 // refusal puts a verdict into words.
 func (g *Gateway) refusal(call *Call, v ratelimit.Verdict) *Error {
 	e := &Error{Code: RateLimited, Limit: v.Limit.String(), Wait: v.Wait, Never: v.Never}
+	starved := false // of a slot
 	for kind := range v.Violated() {
-		e.Violated = append(e.Violated, kind.String())
+		e.Violated = append(e.Violated, policy(kind))
+		starved = starved || kind.Gauge()
 	}
 	var reading ratelimit.Reading
 	for r := range v.Readings() {
@@ -81,62 +83,88 @@ func (g *Gateway) refusal(call *Call, v ratelimit.Verdict) *Error {
 			reading = r
 		}
 	}
-	switch v.Outcome {
-	case ratelimit.ConcurrencyLimited:
+	switch {
+	case v.Outcome == ratelimit.ConcurrencyLimited:
 		e.Code = ConcurrencyLimited
 		e.Message = fmt.Sprintf("all %d in-flight places of this %s are taken; nothing was charged; call again when a call or stream has ended", reading.Quota, e.Limit)
-	case ratelimit.Blocked:
-		return refuse(TenantBlocked, "the operator has blocked this tenant")
+	case v.Outcome == ratelimit.Blocked:
+		e = refuse(TenantBlocked, "the operator has blocked this tenant")
+		e.Never = v.Never
+	case v.Limit == ratelimit.KindKey && starved:
+		e.Message = fmt.Sprintf("this key was refused for want of an in-flight place more often than ten times its limit of %d calls at once, refilled over %s; from here on it pays for each such refusal: wait %s, and call again when a call or stream has ended", reading.Quota, reading.Window, inWords(v.Wait))
 	default:
-		e.Message = fmt.Sprintf("the %s limit is %d calls at once, refilled over %s; wait %s and call again", e.Limit, reading.Quota, reading.Window, v.Wait.Round(time.Millisecond))
+		e.Message = fmt.Sprintf("the %s limit is %d calls at once, refilled over %s; wait %s and call again", e.Limit, reading.Quota, reading.Window, inWords(v.Wait))
 	}
 	return e
 }
 
-// jitter returns up to a fifth of wait, and at most 250 ms of a short one.
+// inWords is a wait to the millisecond, not cut: who waits that long is admitted.
+func inWords(wait time.Duration) time.Duration {
+	return (wait + time.Millisecond - 1).Truncate(time.Millisecond)
+}
+
+// jitter returns how much longer than wait a refused agent is told to stay away.
 func jitter(wait time.Duration) time.Duration {
-	return time.Duration(rand.Int64N(int64(max(250*time.Millisecond, wait/5)) + 1))
+	return time.Duration(rand.Int64N(int64(longest(wait)-wait) + 1))
+}
+
+// longest is the most that an agent may be told whose true wait is wait: a fifth
+// more, or 250 ms where that is more. What it is told in whole seconds, rounded
+// up, must exceed the wait by no more than a second or a fifth, so close to a
+// whole second there is less room. And it never passes a minute that the wait
+// itself does not: SDKs take no hint beyond that (see writeError).
+func longest(wait time.Duration) time.Duration {
+	most := (wait + max(time.Second, wait/5)).Truncate(time.Second)
+	if wait <= time.Minute {
+		most = min(most, time.Minute)
+	}
+	return min(most, wait+max(250*time.Millisecond, wait/5))
+}
+
+// policy is a limit's name in RateLimit-Policy, RateLimit and violated-policies.
+// Unlike the name of its owner, it tells a bucket from a count of slots.
+func policy(k ratelimit.Kind) string {
+	switch {
+	case k == ratelimit.KindTenantSlots:
+		return "inflight"
+	case k.Gauge():
+		return k.String() + "-inflight"
+	}
+	return k.String()
 }
 
 // tell sets the RateLimit fields (draft-ietf-httpapi-ratelimit-headers) from
 // the decision itself, never from a second look. A later step adds its limits
 // to those that an earlier one reached.
 func tell(out *answer, v ratelimit.Verdict) {
-	var policy, state strings.Builder
+	var policies, state strings.Builder
 	whole := false // a refusal at admission reads the key again, after the refund
 	for r := range v.Readings() {
-		name := r.Kind.String()
+		name := policy(r.Kind)
 		whole = whole || r.Kind == ratelimit.KindKey
-		if r.Gauge {
-			if name == "tenant" {
-				name = "inflight"
-			} else {
-				name += "-inflight"
-			}
-		}
-		if policy.Len() > 0 {
-			policy.WriteString(", ")
+		if policies.Len() > 0 {
+			policies.WriteString(", ")
 			state.WriteString(", ")
 		}
 		if r.Gauge {
-			fmt.Fprintf(&policy, `"%s";q=%d;qu="concurrent-requests"`, name, r.Quota)
+			fmt.Fprintf(&policies, `"%s";q=%d;qu="concurrent-requests"`, name, r.Quota)
 			fmt.Fprintf(&state, `"%s";r=%d`, name, r.Remaining)
 			continue
 		}
-		fmt.Fprintf(&policy, `"%s";q=%d;w=%d`, name, r.Quota, max(1, seconds(r.Window)))
+		fmt.Fprintf(&policies, `"%s";q=%d;w=%d`, name, r.Quota, max(1, seconds(r.Window)))
 		fmt.Fprintf(&state, `"%s";r=%d`, name, r.Remaining)
 		if r.Next > 0 {
 			fmt.Fprintf(&state, `;t=%d`, seconds(r.Next))
 		}
 	}
-	if policy.Len() == 0 {
+	if policies.Len() == 0 {
 		return
 	}
 	if whole {
 		out.Header().Del("RateLimit-Policy")
 		out.Header().Del("RateLimit")
 	}
-	join(out.Header(), "RateLimit-Policy", policy.String())
+	join(out.Header(), "RateLimit-Policy", policies.String())
 	join(out.Header(), "RateLimit", state.String())
 }
 
