@@ -35,7 +35,6 @@ type limiter interface {
 
 var contenders = []contender{
 	{"agentgw", func(n int) limiter { return newOurs(n) }},
-	{"agentgw by name", func(n int) limiter { return byName{newOurs(n)} }},
 	{"x/time/rate, sync.Map", func(n int) limiter { return newTimeRate(n) }},
 	{"golang-lru, one mutex", func(n int) limiter { return newMutexLRU(n) }},
 }
@@ -69,61 +68,46 @@ func newNames(n int) names {
 	return s
 }
 
+// ours holds what a gateway holds of each key: where its buckets are.
 type ours struct {
-	names
-	l                   *ratelimit.Local
-	keyRefs, pairRefs   []*ratelimit.Ref
-	tenantRefs, dryOnes []*ratelimit.Ref
+	l        *ratelimit.Local
+	accounts []account
+	service  *ratelimit.Service
 }
 
+type account struct{ key, tenant, pair, dry *ratelimit.Ref }
+
 func newOurs(n int) *ours {
-	o := &ours{names: newNames(n), l: ratelimit.NewLocal(ratelimit.Options{TableSize: max(100_000, 4*n)})}
-	for i, key := range o.keys {
-		o.keyRefs = append(o.keyRefs, o.l.Ref(ratelimit.Registered, ratelimit.KindKey, key))
-		o.dryOnes = append(o.dryOnes, o.l.Ref(ratelimit.Addresses, ratelimit.KindAddress, key))
-		o.pairRefs = append(o.pairRefs, o.l.Ref(ratelimit.Registered, ratelimit.KindService, o.pairs[i]))
+	o := &ours{l: ratelimit.NewLocal(ratelimit.Options{TableSize: max(100_000, 4*n)}), service: ratelimit.NewService("search", 0)}
+	var tenant *ratelimit.Ref
+	for i := range n {
 		if i%perTenant == 0 {
-			o.tenantRefs = append(o.tenantRefs, o.l.Ref(ratelimit.Registered, ratelimit.KindTenant, o.tenants[i]))
+			tenant = ratelimit.NewTenant(ratelimit.Registered, fmt.Sprintf("tenant:%d", i/perTenant), wide, slots)
 		}
+		key := fmt.Sprintf("key-%d", i)
+		o.accounts = append(o.accounts, account{
+			key:    ratelimit.NewRef(ratelimit.Registered, ratelimit.KindKey, key, wide),
+			tenant: tenant,
+			pair:   ratelimit.NewRef(ratelimit.Registered, ratelimit.KindService, ratelimit.ServiceBucket(key, "search"), wide),
+			dry:    ratelimit.NewRef(ratelimit.Addresses, ratelimit.KindAddress, key, narrow),
+		})
 	}
 	return o
 }
 
 func (o *ours) call(k int, now int64) bool {
-	c, v := o.l.TakeRef(o.keyRefs[k], wide, now)
+	a := &o.accounts[k]
+	c, v := o.l.Take(a.key, now)
 	if v.Outcome != ratelimit.Admitted {
 		return false
 	}
-	t, v := o.l.Admit(ratelimit.Admission{
-		Charge: c, TenantRef: o.tenantRefs[k/perTenant], TenantLimit: wide, TenantSlots: slots,
-		Service: "search", ServiceRef: o.pairRefs[k], ServiceLimit: wide,
-	}, now)
+	t, v := o.l.Admit(ratelimit.Admission{Charge: c, Tenant: a.tenant, Bucket: a.pair, Service: o.service}, now)
 	defer t.Release()
 	return v.Outcome == ratelimit.Admitted
 }
 
 func (o *ours) denied(k int, now int64) bool {
-	_, v := o.l.TakeRef(o.dryOnes[k], narrow, now)
-	return v.Outcome != ratelimit.Admitted
-}
-
-type byName struct{ *ours }
-
-func (o byName) call(k int, now int64) bool {
-	c, v := o.l.Take(ratelimit.Registered, ratelimit.KindKey, o.keys[k], wide, now)
-	if v.Outcome != ratelimit.Admitted {
-		return false
-	}
-	t, v := o.l.Admit(ratelimit.Admission{
-		Charge: c, Tenant: o.tenants[k], TenantLimit: wide, TenantSlots: slots,
-		Service: "search", ServiceBucket: o.pairs[k], ServiceLimit: wide,
-	}, now)
-	defer t.Release()
-	return v.Outcome == ratelimit.Admitted
-}
-
-func (o byName) denied(k int, now int64) bool {
-	_, v := o.l.Take(ratelimit.Addresses, ratelimit.KindAddress, o.keys[k], narrow, now)
+	_, v := o.l.Take(o.accounts[k].dry, now)
 	return v.Outcome != ratelimit.Admitted
 }
 

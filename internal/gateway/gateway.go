@@ -28,7 +28,6 @@ import (
 	"agentgw/internal/identity"
 	"agentgw/internal/ratelimit"
 	"agentgw/internal/receipts"
-	"agentgw/internal/registry"
 	"agentgw/internal/vault"
 )
 
@@ -43,10 +42,22 @@ type Vault interface {
 	Open(vault.Ref, vault.Form) (vault.Credential, error)
 }
 
+// Limiter decides by buckets and slots whether a call may run. Its refusals take
+// nothing, and its verdicts are final: see package ratelimit.
+type Limiter interface {
+	// Take takes one token, for a key before its request is read.
+	Take(r *ratelimit.Ref, now int64) (ratelimit.Charge, ratelimit.Verdict)
+	// Admit takes all else that a call needs, or nothing. The ticket of a call
+	// that it admits must be released.
+	Admit(a ratelimit.Admission, now int64) (ratelimit.Ticket, ratelimit.Verdict)
+	// Peek reads what is left, and takes nothing.
+	Peek(r *ratelimit.Ref, now int64) (bucket, slots ratelimit.Reading)
+}
+
 // Parts are what a Gateway is made of. All are required.
 type Parts struct {
 	Settings  *config.Settings
-	Limiter   *ratelimit.Local
+	Limiter   Limiter
 	Nanos     ratelimit.Clock
 	Receipts  Receipts
 	Vault     Vault
@@ -67,7 +78,7 @@ type Parts struct {
 // Gateway is the agents' side of the product. Safe for concurrent use.
 type Gateway struct {
 	settings  *config.Settings
-	limiter   *ratelimit.Local
+	limiter   Limiter
 	nanos     ratelimit.Clock
 	receipts  Receipts
 	vault     Vault
@@ -99,76 +110,6 @@ func New(p Parts) (*Gateway, error) {
 		decided: p.Decided, answered: p.Answered, authLimit: authLimit,
 		public: newTransport(false), private: newTransport(true),
 	}, nil
-}
-
-// view is everything that decides one call, as it stood when the call came.
-type view struct {
-	registry *registry.Snapshot
-	keys     *identity.Directory
-	unnamed  tenantLimits
-	named    map[string]tenantLimits
-	services map[string]ratelimit.Limit
-	perKey   map[string]ratelimit.Limit
-	key      ratelimit.Limit
-}
-
-type tenantLimits struct {
-	bucket ratelimit.Limit
-	slots  int64
-}
-
-func (v *view) keyLimit(k *identity.Key) ratelimit.Limit {
-	if limit, ok := v.perKey[k.ID]; ok {
-		return limit
-	}
-	return v.key
-}
-
-func (v *view) tenantLimits(t identity.Tenant) tenantLimits {
-	if t.Kind == identity.KindTenant {
-		if l, ok := v.named[t.Name]; ok {
-			return l
-		}
-	}
-	return v.unnamed
-}
-
-func (v *view) serviceLimit(name string) ratelimit.Limit { return v.services[name] }
-
-// Use makes the next call, and every one after it, be decided by this registry
-// and these keys. A call under way keeps what it began with.
-func (g *Gateway) Use(snapshot *registry.Snapshot, effective *registry.Effective, keys *identity.Directory) error {
-	v := &view{
-		registry: snapshot, keys: keys,
-		named: map[string]tenantLimits{}, services: map[string]ratelimit.Limit{}, perKey: map[string]ratelimit.Limit{},
-	}
-	var errs []error
-	limit := func(l registry.Limits) ratelimit.Limit {
-		made, err := ratelimit.NewLimit(l.RPS, int64(l.Burst))
-		errs = append(errs, err)
-		return made
-	}
-	tenant := func(name string) tenantLimits {
-		l := effective.Tenant(name)
-		return tenantLimits{limit(l), int64(l.MaxInflight)}
-	}
-	v.key, v.unnamed = limit(effective.Key(nil)), tenant("")
-	for name := range snapshot.Tenants {
-		v.named[name] = tenant(name)
-	}
-	for name := range snapshot.Services {
-		v.services[name] = limit(effective.Service(name))
-	}
-	for _, key := range keys.Keys() {
-		if key.Limits != nil {
-			v.perKey[key.ID] = limit(registry.Limits{RPS: key.Limits.RPS, Burst: key.Limits.Burst})
-		}
-	}
-	if err := errors.Join(errs...); err != nil {
-		return err
-	}
-	g.current.Store(v)
-	return nil
 }
 
 // Drain refuses new calls and asks streams to end at their next event border.

@@ -244,7 +244,8 @@ func (w *world) do(r *http.Request) told {
 }
 
 func (w *world) inFlight(tenant string) int64 {
-	return 1000 - w.limiter.PeekSlots(ratelimit.Registered, tenant, 1000).Remaining
+	_, slots := w.limiter.Peek(ratelimit.NewTenant(ratelimit.Registered, tenant, ratelimit.Limit{}, 1000), 0)
+	return 1000 - slots.Remaining
 }
 
 func (w *world) upstreamRequests() int {

@@ -15,7 +15,6 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"agentgw/internal/identity"
-	"agentgw/internal/ratelimit"
 )
 
 // Handler returns the agents' HTTP side. gin routes and nothing more: below
@@ -229,7 +228,7 @@ type level struct {
 // whoami tells a key what it is and what is left of its limits.
 func (g *Gateway) whoami(call *Call) map[string]any {
 	k := call.Key
-	r := g.limiter.Peek(ratelimit.Registered, ratelimit.KindKey, "key:"+k.ID, call.view.keyLimit(k), g.nanos.Nanos())
+	r, _ := g.limiter.Peek(call.account.key, g.nanos.Nanos())
 	return map[string]any{
 		"id": k.ID, "services": k.Services, "actions": k.Actions, "users": k.Users, "tenant": k.Tenant,
 		"limits": []level{{Limit: "key", Burst: r.Quota, Remaining: r.Remaining}},

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"agentgw/internal/identity"
 	"agentgw/internal/ratelimit"
 	"agentgw/internal/registry"
 )
@@ -20,14 +19,15 @@ func (g *Gateway) identify(call *Call, at *attempt) *Error {
 	if err == nil {
 		call.Key = key
 		at.record.Caller, at.record.Key = "key:"+key.ID, key.ID
-		at.record.Tenant = g.tenant(call).String() // until it is known for whom
+		call.account = call.view.account(key)
+		at.record.Tenant = call.account.tenant.Partition() // until it is known for whom
 		return nil
 	}
 	if ambiguous(err) {
 		return refuse(BadRequest, "%v", err)
 	}
-	address := addressKey(call.Address)
-	if _, v := g.limiter.Take(ratelimit.Addresses, ratelimit.KindAddress, address, g.authLimit, g.nanos.Nanos()); v.Outcome != ratelimit.Admitted {
+	address := ratelimit.NewRef(ratelimit.Addresses, ratelimit.KindAddress, addressKey(call.Address), g.authLimit)
+	if _, v := g.limiter.Take(address, g.nanos.Nanos()); v.Outcome != ratelimit.Admitted {
 		e := g.refusal(call, v)
 		e.Message = fmt.Sprintf("more than %d failed authentications a minute from this address; wait, or send a valid key, which is never refused for them", g.settings.RateAuthPerMinute)
 		return e
@@ -37,8 +37,7 @@ func (g *Gateway) identify(call *Call, at *attempt) *Error {
 
 // chargeKey is step 2.
 func (g *Gateway) chargeKey(call *Call, out *answer) (ratelimit.Charge, *Error) {
-	limit := call.view.keyLimit(call.Key)
-	charge, v := g.limiter.Take(ratelimit.Registered, ratelimit.KindKey, "key:"+call.Key.ID, limit, g.nanos.Nanos())
+	charge, v := g.limiter.Take(call.account.key, g.nanos.Nanos())
 	tell(out, v)
 	if v.Outcome != ratelimit.Admitted {
 		return charge, g.refusal(call, v)
@@ -48,25 +47,17 @@ func (g *Gateway) chargeKey(call *Call, out *answer) (ratelimit.Charge, *Error) 
 
 // admit is step 5: tenant bucket, service bucket and slot, all or none.
 func (g *Gateway) admit(call *Call, service *registry.Service, charge ratelimit.Charge, out *answer, at *attempt) (ratelimit.Ticket, *Error) {
-	tenant := g.tenant(call)
-	at.record.Tenant = tenant.String()
-	limits := call.view.tenantLimits(tenant)
+	tenant := call.account.of(call.Act.Principal)
+	at.record.Tenant = tenant.Partition()
+	limits := call.view.services[service.Name]
 	ticket, v := g.limiter.Admit(ratelimit.Admission{
-		Charge: charge, Table: ratelimit.Registered,
-		Tenant: tenant.String(), TenantLimit: limits.bucket, TenantSlots: limits.slots,
-		Service: service.Name, ServiceBucket: ratelimit.ServiceBucket(call.Key.ID, service.Name),
-		ServiceLimit: call.view.serviceLimit(service.Name), ServiceSlots: int64(service.MaxInflight),
+		Charge: charge, Tenant: tenant, Service: limits.slots, Bucket: call.account.at(limits, call.Key, service.Name),
 	}, g.nanos.Nanos())
 	tell(out, v)
 	if v.Outcome != ratelimit.Admitted {
 		return ticket, g.refusal(call, v)
 	}
 	return ticket, nil
-}
-
-// tenant is whom the call is charged to.
-func (g *Gateway) tenant(call *Call) identity.Tenant {
-	return call.Key.TenantOf(call.Act.Principal, g.settings.KeyMaxPrincipals)
 }
 
 // refusal puts a verdict into words.

@@ -189,7 +189,8 @@ func (w *world) tokens(kind ratelimit.Kind, partition string, rps float64, burst
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return w.limiter.Peek(ratelimit.Registered, kind, partition, limit, w.nanos.Nanos()).Remaining
+	bucket, _ := w.limiter.Peek(ratelimit.NewRef(ratelimit.Registered, kind, partition, limit), w.nanos.Nanos())
+	return bucket.Remaining
 }
 
 // entries are the partitions of a kind that the limiter keeps for the registered.

@@ -18,7 +18,8 @@ type Call struct {
 	Address   netip.Addr
 	Key       *identity.Key
 	Act       act
-	view      *view // the one registry snapshot that decides this call
+	view      *view    // the one registry snapshot that decides this call
+	account   *account // of Key, in view
 }
 
 // serve takes one call through the gateway. The order of its steps is the

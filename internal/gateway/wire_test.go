@@ -257,7 +257,8 @@ func (w *world) limiterLeft(key string) int64 {
 		w.t.Fatal(err)
 	}
 	nanos := ratelimit.NewClock(w.clock)
-	return w.limiter.Peek(ratelimit.Registered, ratelimit.KindKey, "key:"+key, limit, nanos.Nanos()).Remaining
+	bucket, _ := w.limiter.Peek(ratelimit.NewRef(ratelimit.Registered, ratelimit.KindKey, "key:"+key, limit), nanos.Nanos())
+	return bucket.Remaining
 }
 
 // nothing takes the log lines that a test server writes about its peers.

@@ -3,6 +3,7 @@ package identity
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -14,6 +15,7 @@ import (
 type Directory struct {
 	byDigest map[[32]byte]*Key
 	byID     map[string]*Key
+	sorted   []*Key // by id
 }
 
 // NewDirectory copies keys into a directory. Two keys of one id, or two of one
@@ -40,6 +42,10 @@ func NewDirectory(keys []*Key) (*Directory, error) {
 	}
 	if problems != nil {
 		return nil, errors.Join(problems...)
+	}
+	d.sorted = slices.SortedFunc(maps.Values(d.byID), func(a, b *Key) int { return strings.Compare(a.ID, b.ID) })
+	for i, k := range d.sorted {
+		k.number = i
 	}
 	return d, nil
 }
@@ -69,12 +75,7 @@ func (d *Directory) Keys() []*Key {
 	if d == nil {
 		return nil
 	}
-	keys := make([]*Key, 0, len(d.byID))
-	for _, k := range d.byID {
-		keys = append(keys, k)
-	}
-	slices.SortFunc(keys, func(a, b *Key) int { return strings.Compare(a.ID, b.ID) })
-	return keys
+	return slices.Clone(d.sorted)
 }
 
 // Len returns the number of keys.

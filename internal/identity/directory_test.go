@@ -105,8 +105,11 @@ func TestEmptyDirectories(t *testing.T) {
 func TestKeysComeById(t *testing.T) {
 	d := directory(t, identity.Key{ID: "c"}, identity.Key{ID: "a"}, identity.Key{ID: "b"})
 	var ids []string
-	for _, k := range d.Keys() {
+	for i, k := range d.Keys() {
 		ids = append(ids, k.ID)
+		if k.Number() != i || d.ByID(k.ID) != k {
+			t.Errorf("%s has number %d at place %d", k.ID, k.Number(), i)
+		}
 	}
 	if got := fmt.Sprint(ids); got != "[a b c]" || d.Len() != 3 {
 		t.Errorf("%s, %d keys", got, d.Len())

@@ -33,7 +33,12 @@ type Key struct {
 	tenants  []Tenant       // one for each position
 	fixed    Tenant         // the one tenant of a key with a named tenant or with every user
 	overflow Tenant
+	number   int
 }
+
+// Number is the key's place among the Keys of the Directory that it came out
+// of: what others keep of each key can stand in a slice of the same order.
+func (k *Key) Number() int { return k.number }
 
 // Limits is a key's own rate: RPS tokens a second into a bucket of Burst. An
 // RPS of 0 is a disabled limit.

@@ -1,9 +1,6 @@
 package ratelimit
 
-import (
-	"strconv"
-	"time"
-)
+import "time"
 
 // freeRefusals is how many times a key's rate and burst of concurrency refusals
 // cost the key nothing.
@@ -13,29 +10,12 @@ const freeRefusals = 10
 type Admission struct {
 	// Charge is the key's token, taken before. It is given back when slots refuse.
 	Charge Charge
-	// Table is where the tenant and the (key, service) bucket live.
-	Table Table
-	// Tenant is the tenant's partition key; empty for a call that has no tenant.
-	Tenant      string
-	TenantLimit Limit
-	TenantSlots int64 // the tenant's cap; 0 is no cap
-	// Service names the service, as an operator wrote it.
-	Service string
-	// ServiceBucket is the partition key of the (key, service) bucket; see the
-	// function of that name. Unused if ServiceLimit is unlimited.
-	ServiceBucket string
-	ServiceLimit  Limit
-	ServiceSlots  int64 // the service's cap; 0 is no cap
-
-	// TenantRef and ServiceRef, if set, stand for Tenant with its table and for
-	// ServiceBucket, and spare their look-ups.
-	TenantRef, ServiceRef *Ref
-}
-
-// ServiceBucket is the partition key of the bucket of one key at one service. No
-// two pairs share one, whatever bytes the names hold.
-func ServiceBucket(key, service string) string {
-	return strconv.Itoa(len(key)) + ":" + key + "/" + service
+	// Tenant is whom the call is charged to; nil for a call that has no tenant.
+	Tenant *Ref
+	// Bucket is that of the key at this service, or nil; see ServiceBucket.
+	Bucket *Ref
+	// Service is what is called.
+	Service *Service
 }
 
 // Admit takes a token of the tenant, one of the (key, service) bucket, and a slot
@@ -56,160 +36,161 @@ func ServiceBucket(key, service string) string {
 // instant another call may miss the service's slot, but only while the process
 // is full and would refuse it anyway.
 func (l *Local) Admit(a Admission, now int64) (t Ticket, v Verdict) {
-	if a.TenantRef != nil {
-		a.Table, a.Tenant = a.TenantRef.table, a.TenantRef.id.partition
-	}
-	if a.ServiceRef != nil {
-		a.ServiceBucket = a.ServiceRef.id.partition
-	}
-	if l.Blocked(a.Table, a.Tenant) {
-		v = Verdict{Outcome: Blocked, Limit: KindTenant, Never: true, Partition: a.Tenant}
+	if a.Tenant != nil && l.Blocked(a.Tenant.table, a.Tenant.id.partition) {
+		v.Outcome, v.Limit, v.Never = Blocked, KindTenant, true
 		v.violate(KindTenant)
 		return t, v
 	}
-	tenant := l.nobody
-	if a.Tenant != "" {
-		tenant = l.tables[a.Table].lock(id{KindTenant, a.Tenant}, a.TenantRef, now)
+	service := l.pool(a.Service)
+	tenant, own := l.nobody, &unlimited
+	if a.Tenant != nil {
+		own = a.Tenant
+		tenant = l.tables[own.table].lock(own, now)
 	} else {
 		tenant.mu.Lock()
 	}
-	var bucket *entry
-	if !a.ServiceLimit.Unlimited() {
-		bucket = l.tables[a.Table].lock(id{KindService, a.ServiceBucket}, a.ServiceRef, now)
-	}
-	t = l.decideLocked(&v, &a, tenant, bucket, now)
-	if v.Outcome != Admitted {
-		l.settleKey(a.Charge, &v, now)
+	t = l.decideLocked(&v, &a, tenant, own, service, now)
+	if v.Outcome != Admitted && a.Charge.entry != nil {
+		a.Charge.settle(&v, now)
 	}
 	return t, v
 }
 
-// decideLocked decides with the locks of tenant and bucket (which may be nil)
-// held, and gives both up.
-func (l *Local) decideLocked(v *Verdict, a *Admission, tenant, bucket *entry, now int64) (t Ticket) {
-	defer tenant.mu.Unlock()
-	fromTenant := tenant.askLocked(v, a.TenantLimit, a.Tenant, now)
-	var fromBucket decision
-	if bucket != nil {
-		fromBucket = bucket.askLocked(v, a.ServiceLimit, a.ServiceBucket, now)
-	}
-	service := l.pool(a)
-	l.takeSlots(v, a, tenant, service)
+// unlimited is what holds for calls without a tenant.
+var unlimited Ref
 
-	if v.Outcome == Admitted && !a.TenantLimit.Unlimited() {
-		tenant.bucket.spend(fromTenant, now, 1)
+// decideLocked decides with the tenant's lock held, and gives it up.
+func (l *Local) decideLocked(v *Verdict, a *Admission, tenant *entry, own *Ref, service *pool, now int64) (t Ticket) {
+	var bucket *entry
+	var fromTenant, fromBucket decision
+	if !own.limit.Unlimited() {
+		fromTenant = tenant.askLocked(own.limit, now)
+		if fromTenant.wait > 0 {
+			v.refuse(RateLimited, KindTenant, time.Duration(fromTenant.wait))
+		}
+	} else {
+		tenant.bucket.seen = max(tenant.bucket.seen, now)
 	}
-	if !a.TenantLimit.Unlimited() {
-		v.sampleBucket(KindTenant, &tenant.bucket, now)
+	if a.Bucket != nil && !a.Bucket.limit.Unlimited() {
+		bucket = l.tables[a.Bucket.table].lock(a.Bucket, now)
+		fromBucket = bucket.askLocked(a.Bucket.limit, now)
+		if fromBucket.wait > 0 {
+			v.refuse(RateLimited, KindService, time.Duration(fromBucket.wait))
+		}
+	}
+	if tenant.slots == nil {
+		tenant.slots = new(slots)
+	}
+	l.takeSlots(v, tenant.slots, own, service, a.Service.slots)
+
+	admitted := v.Outcome == Admitted
+	if !own.limit.Unlimited() {
+		if admitted {
+			tenant.spendLocked(fromTenant, now)
+		}
+		v.sample(KindTenant, own.limit, tenant.bucket.tat-now)
 	}
 	if bucket != nil {
-		if v.Outcome == Admitted {
-			bucket.bucket.spend(fromBucket, now, 1)
+		if admitted {
+			bucket.spendLocked(fromBucket, now)
 		}
-		v.sampleBucket(KindService, &bucket.bucket, now)
+		v.sample(KindService, a.Bucket.limit, bucket.bucket.tat-now)
 		// Before a shard is locked to pin the tenant: see entry for the order.
 		bucket.mu.Unlock()
 	}
-	if v.Outcome == Admitted {
-		t = l.occupyLocked(tenant, a, service, now)
+	if admitted {
+		t = l.occupyLocked(tenant, own, service, a.Service.slots > 0, now)
 	}
-	if tenant != l.nobody {
-		v.sampleSlots(KindTenantSlots, tenant.slots.inUse, a.TenantSlots)
+	v.sampleSlots(KindTenantSlots, tenant.slots.inUse, own.slots)
+	tenant.mu.Unlock()
+	if a.Service.slots > 0 {
+		v.sampleSlots(KindServiceSlots, service.inUse.Load(), a.Service.slots)
 	}
-	v.sampleSlots(KindServiceSlots, service.inUse.Load(), a.ServiceSlots)
-	v.sampleSlots(KindProcessSlots, l.process.inUse.Load(), l.process.most.Load())
+	if most := l.options.MaxInFlight; most > 0 {
+		v.sampleSlots(KindProcessSlots, l.process.inUse.Load(), most)
+	}
 	return t
 }
 
-// askLocked asks e's bucket for a token and takes none.
-func (e *entry) askLocked(v *Verdict, limit Limit, partition string, now int64) decision {
-	e.last = max(e.last, now)
-	if limit.Unlimited() {
-		return decision{}
+// takeSlots takes a slot of service and process, where they have a cap, if no
+// bucket and no cap refuses, and else names every cap that does. The tenant's own
+// slot is left to occupyLocked.
+//
+// What take says counts, never a second look: the slot that it missed may be free
+// by then, and a call that nobody refuses must hold what it asked for.
+func (l *Local) takeSlots(v *Verdict, tenant *slots, own *Ref, service *pool, most int64) {
+	if tenant.full(own.slots) {
+		v.refuse(ConcurrencyLimited, KindTenantSlots, slotWait(tenant.hold, own.slots))
 	}
-	e.bucket.adopt(limit, now)
-	d := decide(limit, e.bucket.tat, now, 1)
-	if d.wait > 0 {
-		v.refuse(RateLimited, e.id.kind, partition, time.Duration(d.wait))
-	}
-	return d
-}
-
-// takeSlots takes a slot of service and process, if no bucket and no cap refuses,
-// and else names every cap that does. The tenant's own slot is left to
-// occupyLocked.
-func (l *Local) takeSlots(v *Verdict, a *Admission, tenant *entry, service *pool) {
-	most := l.process.most.Load()
-	if tenant != l.nobody && tenant.slots.full(a.TenantSlots) {
-		v.refuse(ConcurrencyLimited, KindTenantSlots, a.Tenant, slotWait(tenant.slots.hold, a.TenantSlots))
-	}
-	if service.most.Load() != a.ServiceSlots {
-		service.most.Store(a.ServiceSlots)
-	}
-	// What take said counts, never a second look: the slot that it missed may be
-	// free by then, and a call that nobody refuses must hold what it asked for.
 	asked := v.Outcome == Admitted
-	took := asked && service.take(a.ServiceSlots)
-	if asked && !took || !asked && service.full(a.ServiceSlots) {
-		v.refuse(ConcurrencyLimited, KindServiceSlots, a.Service, slotWait(service.hold.Load(), a.ServiceSlots))
+	took := asked && most > 0 && service.take(most)
+	if most > 0 && !took && (asked || service.full(most)) {
+		v.refuse(ConcurrencyLimited, KindServiceSlots, slotWait(service.hold.Load(), most))
 	}
-	if took && l.process.take(most) {
+	whole := l.options.MaxInFlight
+	if whole == 0 || v.Outcome == Admitted && l.process.take(whole) {
 		return
+	}
+	if v.Outcome == Admitted || l.process.full(whole) {
+		v.refuse(ConcurrencyLimited, KindProcessSlots, slotWait(l.process.hold.Load(), whole))
 	}
 	if took {
 		service.inUse.Add(-1)
 	}
-	if took || l.process.full(most) {
-		v.refuse(ConcurrencyLimited, KindProcessSlots, "process", slotWait(l.process.hold.Load(), most))
-	}
 }
 
-// occupyLocked counts the call in the tenant's slots.
-func (l *Local) occupyLocked(tenant *entry, a *Admission, service *pool, now int64) Ticket {
-	tenant.slots.inUse++
-	tenant.slots.most = a.TenantSlots
-	if tenant.slots.inUse == 1 {
+// occupyLocked counts the call in the tenant's slots, and in those of service
+// unless takeSlots took one.
+func (l *Local) occupyLocked(tenant *entry, own *Ref, service *pool, took bool, now int64) Ticket {
+	s := tenant.slots
+	s.inUse++
+	s.most = own.slots
+	if s.inUse == 1 {
 		tenant.pinLocked()
+	}
+	// Only now that the tenant is pinned is it sure that whoever makes the
+	// service count looks at these slots after this.
+	if !took {
+		if service.counts.Load() {
+			service.inUse.Add(1)
+		} else {
+			s.note(service)
+		}
 	}
 	guest := ""
 	if tenant.home == nil && tenant != l.nobody {
-		guest = a.Tenant
-		tenant.welcomeLocked(guest)
+		guest = own.id.partition
+		tenant.rareLocked().guests[guest]++
 	}
 	return l.ticketLocked(tenant, service, guest, now)
 }
 
-// settleKey completes a refusal with what it means for the key's token.
-func (l *Local) settleKey(c Charge, v *Verdict, now int64) {
+// settle completes a refusal with what it means for the key's token.
+func (c Charge) settle(v *Verdict, now int64) {
 	e := c.entry
-	if e == nil {
-		return
-	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if v.Outcome == ConcurrencyLimited {
 		if wait := e.payRefusalLocked(now); wait > 0 {
-			v.Outcome, v.Limit, v.Partition, v.Wait = RateLimited, e.id.kind, e.id.partition, time.Duration(wait)
+			v.Outcome, v.Limit, v.Wait = RateLimited, e.id.kind, time.Duration(wait)
 			v.violate(e.id.kind)
 		} else {
 			e.refundLocked(c.spent, now)
 		}
 	}
 	v.Wait = max(v.Wait, time.Duration(e.bucket.wait(now)))
-	v.sampleBucket(e.id.kind, &e.bucket, now)
+	v.sample(e.id.kind, e.bucket.limit, e.bucket.tat-now)
 }
 
 // payRefusalLocked takes one of the key's free concurrency refusals; the wait is
 // until the next when there is none.
 func (e *entry) payRefusalLocked(now int64) (wait int64) {
-	if e.free == nil {
-		e.free = new(bucket)
-	}
+	free := &e.rareLocked().free
 	limit := e.bucket.limit.times(freeRefusals)
-	e.free.adopt(limit, now)
-	d := decide(limit, e.free.tat, now, 1)
+	free.adopt(limit, now)
+	d := decide(limit, free.tat, now, 1)
 	if d.wait == 0 {
-		e.free.spend(d, now, 1)
+		free.spend(d, now)
 	}
 	return d.wait
 }

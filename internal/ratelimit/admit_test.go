@@ -12,16 +12,16 @@ const second = int64(time.Second)
 type call struct {
 	key      string
 	keyLimit Limit
-	Admission
+	admission
 }
 
 func (l *Local) call(c call, now int64) (Ticket, Verdict) {
-	charge, v := l.Take(c.Table, KindKey, c.key, c.keyLimit, now)
+	charge, v := l.take(c.Table, KindKey, c.key, c.keyLimit, now)
 	if v.Outcome != Admitted {
 		return Ticket{}, v
 	}
 	c.Charge = charge
-	return l.Admit(c.Admission, now)
+	return l.admit(c.admission, now)
 }
 
 func wantVerdict(t *testing.T, what string, v Verdict, o Outcome, limit Kind, wait time.Duration, violated ...Kind) {
@@ -33,7 +33,7 @@ func wantVerdict(t *testing.T, what string, v Verdict, o Outcome, limit Kind, wa
 }
 
 func remaining(l *Local, kind Kind, partition string, limit Limit, now int64) int64 {
-	return l.Peek(Registered, kind, partition, limit, now).Remaining
+	return l.peek(Registered, kind, partition, limit, now).Remaining
 }
 
 // TestAllOrNothing: for every subset of limits that refuse, the others keep
@@ -49,49 +49,55 @@ func TestAllOrNothing(t *testing.T) {
 	)
 	two := Limit{second, 2}
 	for set := range all {
-		l := NewLocal(Options{MaxInFlight: 2})
+		// One more than run before the call, or just as many.
+		running := int64(set&tenantFull/tenantFull + set&serviceFull/serviceFull)
+		l := NewLocal(Options{MaxInFlight: running + 1})
 		now := 100 * second
 		if set&tenantDry != 0 {
-			l.Take(Registered, KindTenant, "t", two, now)
-			l.Take(Registered, KindTenant, "t", two, now)
+			l.take(Registered, KindTenant, "t", two, now)
+			l.take(Registered, KindTenant, "t", two, now)
 		}
 		if set&serviceDry != 0 {
-			l.Take(Registered, KindService, "k/s", two, now-second/2)
-			l.Take(Registered, KindService, "k/s", two, now-second/2)
+			l.take(Registered, KindService, "k/s", two, now-second/2)
+			l.take(Registered, KindService, "k/s", two, now-second/2)
 		}
-		a := Admission{Tenant: "t", TenantLimit: two, TenantSlots: 1, Service: "s", ServiceBucket: "k/s", ServiceLimit: two, ServiceSlots: 1}
-		occupy := func(a Admission) {
-			if _, v := l.Admit(a, now); v.Outcome != Admitted {
+		a := admission{Tenant: "t", TenantLimit: two, TenantSlots: 1, Service: "s", ServiceBucket: "k/s", ServiceLimit: two, ServiceSlots: 1}
+		occupy := func(a admission) {
+			if _, v := l.admit(a, now); v.Outcome != Admitted {
 				t.Fatalf("set %b: %+v", set, v)
 			}
 		}
 		if set&tenantFull != 0 {
-			occupy(Admission{Tenant: "t", Service: "elsewhere"})
+			occupy(admission{Tenant: "t", Service: "elsewhere"})
 		}
 		if set&serviceFull != 0 {
-			occupy(Admission{Tenant: "other", Service: "s"})
+			occupy(admission{Tenant: "other", Service: "s"})
 		}
-		l.SetMaxInFlight(0)
 		if set&processFull != 0 {
-			occupy(Admission{Tenant: "other", Service: "elsewhere"})
-			l.SetMaxInFlight(1)
+			occupy(admission{Tenant: "other", Service: "elsewhere"})
 		}
 		key := Limit{second, 5}
-		charge, _ := l.Take(Registered, KindKey, "k", key, now)
+		charge, _ := l.take(Registered, KindKey, "k", key, now)
 		tenant, service := l.tables[Registered].peek(id{KindTenant, "t"}), l.tables[Registered].peek(id{KindService, "k/s"})
 		state := func() (b [2]bucket, n [4]int64) {
 			for i, e := range []*entry{tenant, service} {
 				if e != nil {
 					b[i] = e.bucket
-					b[i].limit = Limit{} // may be set without an effect
-					n[i] = e.slots.inUse
+					b[i].limit, b[i].seen = Limit{}, 0 // may be set without an effect
+					n[i] = e.inFlightLocked()
 				}
 			}
-			n[2], n[3] = l.service("s").inUse.Load(), l.process.inUse.Load()
+			st := l.Stats()
+			for _, service := range st.Services {
+				if service.Name == "s" {
+					n[2] = service.InFlight
+				}
+			}
+			n[3] = st.Process.InFlight
 			return b, n
 		}
 		buckets, counts := state()
-		ticket, v := l.Admit(withCharge(a, charge), now)
+		ticket, v := l.admit(withCharge(a, charge), now)
 		keyLeft := remaining(l, KindKey, "k", key, now)
 		if set == 0 {
 			if v.Outcome != Admitted || keyLeft != 4 {
@@ -133,7 +139,7 @@ func TestAllOrNothing(t *testing.T) {
 	}
 }
 
-func withCharge(a Admission, c Charge) Admission { a.Charge = c; return a }
+func withCharge(a admission, c Charge) admission { a.Charge = c; return a }
 
 // TestWaitIsTrue: whatever refuses, the same call made one nanosecond before the
 // wait is over is refused, and admitted after it, also when the limit that takes
@@ -152,7 +158,7 @@ func TestWaitIsTrue(t *testing.T) {
 		{"the key's own next token", Limit{5 * second, 2}, Limit{3 * second, 1}, Limit{}, KindTenant, 5 * time.Second},
 		{"key", Limit{5 * second, 1}, Limit{second, 9}, Limit{}, KindKey, 5 * time.Second},
 	} {
-		c := call{key: "k", keyLimit: tt.key, Admission: Admission{
+		c := call{key: "k", keyLimit: tt.key, admission: admission{
 			Tenant: "t", TenantLimit: tt.tenant, Service: "s", ServiceBucket: "k/s", ServiceLimit: tt.service}}
 		try := func(at int64) Verdict {
 			l := NewLocal(Options{})
@@ -180,8 +186,8 @@ func TestWaitIsTrue(t *testing.T) {
 func TestConcurrencyRefusalsAreFree(t *testing.T) {
 	l := NewLocal(Options{})
 	key, tenant := Limit{second, 3}, Limit{second, 50}
-	c := call{key: "k", keyLimit: key, Admission: Admission{Tenant: "t", TenantLimit: tenant, TenantSlots: 1, Service: "s"}}
-	held, v := l.Admit(Admission{Tenant: "t", TenantLimit: tenant, TenantSlots: 1, Service: "s"}, 0)
+	c := call{key: "k", keyLimit: key, admission: admission{Tenant: "t", TenantLimit: tenant, TenantSlots: 1, Service: "s"}}
+	held, v := l.admit(admission{Tenant: "t", TenantLimit: tenant, TenantSlots: 1, Service: "s"}, 0)
 	if v.Outcome != Admitted {
 		t.Fatal(v)
 	}
@@ -199,9 +205,6 @@ func TestConcurrencyRefusalsAreFree(t *testing.T) {
 			wait = time.Second // until the key has a token
 		}
 		wantVerdict(t, "paid", v, RateLimited, KindKey, wait, KindKey, KindTenantSlots)
-		if v.Partition != "k" {
-			t.Errorf("partition %q", v.Partition)
-		}
 		if k := remaining(l, KindKey, "k", key, 0); k != 2-i {
 			t.Fatalf("paid refusal %d: key has %d, want %d", i, k, 2-i)
 		}
@@ -222,8 +225,8 @@ func TestConcurrencyRefusalsAreFree(t *testing.T) {
 func TestTenantIsNotDrainedByOneKey(t *testing.T) {
 	l := NewLocal(Options{})
 	tenant := Limit{1 << 50, 100}
-	a := Admission{Tenant: "t", TenantLimit: tenant, Service: "s"}
-	noisy := call{key: "k1", keyLimit: Limit{60 * second, 1}, Admission: a}
+	a := admission{Tenant: "t", TenantLimit: tenant, Service: "s"}
+	noisy := call{key: "k1", keyLimit: Limit{60 * second, 1}, admission: a}
 	admitted := 0
 	for range 200 {
 		if _, v := l.call(noisy, 0); v.Outcome == Admitted {
@@ -231,7 +234,7 @@ func TestTenantIsNotDrainedByOneKey(t *testing.T) {
 		}
 	}
 	for range 50 {
-		if _, v := l.call(call{key: "k2", Admission: a}, 0); v.Outcome == Admitted {
+		if _, v := l.call(call{key: "k2", admission: a}, 0); v.Outcome == Admitted {
 			admitted++
 		}
 	}
@@ -244,7 +247,7 @@ func TestTenantIsNotDrainedByOneKey(t *testing.T) {
 func TestZeroDisables(t *testing.T) {
 	l := NewLocal(Options{})
 	for range 1000 {
-		if _, v := l.call(call{key: "k", Admission: Admission{Tenant: "t", Service: "s"}}, 0); v.Outcome != Admitted || v.n != 0 {
+		if _, v := l.call(call{key: "k", admission: admission{Tenant: "t", Service: "s"}}, 0); v.Outcome != Admitted || v.n != 0 {
 			t.Fatalf("%+v", v)
 		}
 	}
@@ -256,19 +259,17 @@ func TestZeroDisables(t *testing.T) {
 // TestLoweredCap: the running calls finish, none is admitted until below, and a
 // cap set later counts the calls that ran without one.
 func TestLoweredCap(t *testing.T) {
-	for _, which := range []string{"tenant", "service", "process"} {
+	for _, which := range []string{"tenant", "service"} {
 		l := NewLocal(Options{})
 		admit := func(most int64) (Ticket, Outcome) {
-			a := Admission{Tenant: "t", Service: "s"}
+			a := admission{Tenant: "t", Service: "s"}
 			switch which {
 			case "tenant":
 				a.TenantSlots = most
 			case "service":
 				a.ServiceSlots = most
-			case "process":
-				l.SetMaxInFlight(most)
 			}
-			ticket, v := l.Admit(a, 0)
+			ticket, v := l.admit(a, 0)
 			if v.Outcome != Admitted && v.Limit.String() != which {
 				t.Errorf("%s: refused by %v", which, v.Limit)
 			}
@@ -292,20 +293,20 @@ func TestLoweredCap(t *testing.T) {
 
 func TestBlock(t *testing.T) {
 	l := NewLocal(Options{})
-	a := Admission{Tenant: "t", TenantLimit: Limit{second, 1}, Service: "s"}
+	a := admission{Tenant: "t", TenantLimit: Limit{second, 1}, Service: "s"}
 	key := Limit{second, 5}
 	l.Block(Registered, "t")
 	l.Block(Registered, "u")
-	_, v := l.call(call{key: "k", keyLimit: key, Admission: a}, 0)
+	_, v := l.call(call{key: "k", keyLimit: key, admission: a}, 0)
 	wantVerdict(t, "blocked", v, Blocked, KindTenant, 0, KindTenant)
-	if !v.Never || v.Partition != "t" || remaining(l, KindKey, "k", key, 0) != 4 || remaining(l, KindTenant, "t", a.TenantLimit, 0) != 1 {
+	if !v.Never || remaining(l, KindKey, "k", key, 0) != 4 || remaining(l, KindTenant, "t", a.TenantLimit, 0) != 1 {
 		t.Errorf("%+v", v)
 	}
-	if _, v := l.Admit(Admission{Table: Callers, Tenant: "t", Service: "s"}, 0); v.Outcome != Admitted {
+	if _, v := l.admit(admission{Table: Callers, Tenant: "t", Service: "s"}, 0); v.Outcome != Admitted {
 		t.Errorf("a tenant of the same name in another table: %v", v.Outcome)
 	}
 	l.Unblock(Registered, "t")
-	if _, v := l.Admit(a, 0); v.Outcome != Admitted || !l.Blocked(Registered, "u") {
+	if _, v := l.admit(a, 0); v.Outcome != Admitted || !l.Blocked(Registered, "u") {
 		t.Errorf("after unblock: %v", v.Outcome)
 	}
 	l.Unblock(Registered, "u")
@@ -319,12 +320,12 @@ func TestBlock(t *testing.T) {
 func TestReadingsAreOfTheDecision(t *testing.T) {
 	l := NewLocal(Options{MaxInFlight: 9})
 	key := Limit{second, 10}
-	if r := l.Peek(Registered, KindKey, "k", key, 5); r.Remaining != 10 || r.Next != 0 || l.Stats().Tables[Registered].Entries != 0 {
+	if r := l.peek(Registered, KindKey, "k", key, 5); r.Remaining != 10 || r.Next != 0 || l.Stats().Tables[Registered].Entries != 0 {
 		t.Errorf("%+v", r)
 	}
 	admitted := 0
 	for i := range 12 {
-		_, v := l.Take(Registered, KindKey, "k", key, 5)
+		_, v := l.take(Registered, KindKey, "k", key, 5)
 		if v.Outcome == Admitted {
 			admitted++
 		}
@@ -335,7 +336,7 @@ func TestReadingsAreOfTheDecision(t *testing.T) {
 			}
 		}
 		for range 3 {
-			if r := l.Peek(Registered, KindKey, "k", key, 5); r != want {
+			if r := l.peek(Registered, KindKey, "k", key, 5); r != want {
 				t.Errorf("peek %+v, want %+v", r, want)
 			}
 		}
@@ -343,14 +344,14 @@ func TestReadingsAreOfTheDecision(t *testing.T) {
 	if admitted != 10 {
 		t.Errorf("%d admitted, want 10", admitted)
 	}
-	if r := l.Peek(Registered, KindKey, "k", Limit{second, 40}, 5); r.Remaining != 0 || r.Quota != 40 {
+	if r := l.peek(Registered, KindKey, "k", Limit{second, 40}, 5); r.Remaining != 0 || r.Quota != 40 {
 		t.Errorf("peek under another limit: %+v", r)
 	}
-	if r := l.Peek(Registered, KindKey, "k", key, 3600*second); r.Remaining != 10 || r.Next != 0 {
+	if r := l.peek(Registered, KindKey, "k", key, 3600*second); r.Remaining != 10 || r.Next != 0 {
 		t.Errorf("peek after an hour: %+v", r)
 	}
 
-	_, v := l.Admit(Admission{Tenant: "t", TenantLimit: key, TenantSlots: 3, Service: "s", ServiceBucket: "b", ServiceLimit: Limit{second, 2}, ServiceSlots: 4}, 5)
+	_, v := l.admit(admission{Tenant: "t", TenantLimit: key, TenantSlots: 3, Service: "s", ServiceBucket: "b", ServiceLimit: Limit{second, 2}, ServiceSlots: 4}, 5)
 	var got []Reading
 	for r := range v.Readings() {
 		got = append(got, r)
@@ -365,7 +366,7 @@ func TestReadingsAreOfTheDecision(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("got %+v\nwant %+v", got, want)
 	}
-	if r := l.PeekSlots(Registered, "t", 3); r != want[2] {
+	if r := l.peekSlots(Registered, "t", 3); r != want[2] {
 		t.Errorf("slots: %+v", r)
 	}
 }

@@ -18,21 +18,28 @@ func benchLimit(perSecond float64, burst int64) Limit {
 	return l
 }
 
-// population is keys of tenants: a tenant has 10 keys.
+// population is keys of tenants, which have 10 each, as a gateway holds them.
 type population struct {
-	l                       *Local
-	keys, tenants, services []*Ref
+	l       *Local
+	keys    []member
+	service *Service
 }
 
+type member struct{ key, tenant, bucket *Ref }
+
 func populate(n int) *population {
-	p := &population{l: NewLocal(Options{TableSize: max(100_000, 4*n)})}
+	p := &population{l: NewLocal(Options{TableSize: max(100_000, 4*n)}), service: NewService("search", 0)}
+	var tenant *Ref
 	for i := range n {
-		key := fmt.Sprintf("key-%d", i)
-		p.keys = append(p.keys, p.l.Ref(Registered, KindKey, key))
-		p.services = append(p.services, p.l.Ref(Registered, KindService, ServiceBucket(key, "search")))
 		if i%10 == 0 {
-			p.tenants = append(p.tenants, p.l.Ref(Registered, KindTenant, fmt.Sprintf("tenant:%d", i/10)))
+			tenant = NewTenant(Registered, fmt.Sprintf("tenant:%d", i/10), wide, 32)
 		}
+		key := fmt.Sprintf("key-%d", i)
+		p.keys = append(p.keys, member{
+			key:    NewRef(Registered, KindKey, key, wide),
+			tenant: tenant,
+			bucket: NewRef(Registered, KindService, ServiceBucket(key, "search"), wide),
+		})
 	}
 	for k := range p.keys {
 		p.call(k, 0)
@@ -43,22 +50,9 @@ func populate(n int) *population {
 // call is a whole call by key k: key, tenant and (key, service) tokens, a slot,
 // and its release.
 func (p *population) call(k int, now int64) Outcome {
-	c, _ := p.l.TakeRef(p.keys[k], wide, now)
-	t, v := p.l.Admit(Admission{
-		Charge: c, TenantRef: p.tenants[k/10], TenantLimit: wide, TenantSlots: 32,
-		Service: "search", ServiceRef: p.services[k], ServiceLimit: wide,
-	}, now)
-	t.Release()
-	return v.Outcome
-}
-
-// callByName is the same with every entry looked up by its name.
-func (p *population) callByName(k int, now int64) Outcome {
-	c, _ := p.l.Take(Registered, KindKey, p.keys[k].id.partition, wide, now)
-	t, v := p.l.Admit(Admission{
-		Charge: c, Tenant: p.tenants[k/10].id.partition, TenantLimit: wide, TenantSlots: 32,
-		Service: "search", ServiceBucket: p.services[k].id.partition, ServiceLimit: wide,
-	}, now)
+	m := &p.keys[k]
+	c, _ := p.l.Take(m.key, now)
+	t, v := p.l.Admit(Admission{Charge: c, Tenant: m.tenant, Bucket: m.bucket, Service: p.service}, now)
 	t.Release()
 	return v.Outcome
 }
@@ -71,19 +65,15 @@ var (
 	wide  = benchLimit(1e9, 1<<30)
 )
 
-// BenchmarkAdmission is a whole call by Refs, as a gateway that remembers its
-// keys makes it; the second is by names.
-func BenchmarkAdmission(b *testing.B)       { benchCalls(b, (*population).call) }
-func BenchmarkAdmissionByName(b *testing.B) { benchCalls(b, (*population).callByName) }
-
-func benchCalls(b *testing.B, call func(*population, int, int64) Outcome) {
+// BenchmarkAdmission is a whole call.
+func BenchmarkAdmission(b *testing.B) {
 	for _, n := range sizes {
 		b.Run(fmt.Sprintf("keys=%d", n), func(b *testing.B) {
 			p := populate(n)
 			b.ReportAllocs()
 			b.ResetTimer()
 			for i := range uint64(b.N) {
-				if o := call(p, scatter(i, n), int64(i)*10); o != Admitted {
+				if o := p.call(scatter(i, n), int64(i)*10); o != Admitted {
 					b.Fatal(o)
 				}
 			}
@@ -95,15 +85,17 @@ func benchCalls(b *testing.B, call func(*population, int, int64) Outcome) {
 func BenchmarkDenial(b *testing.B) {
 	for _, n := range sizes {
 		b.Run(fmt.Sprintf("keys=%d", n), func(b *testing.B) {
-			p := populate(n)
-			slow := benchLimit(0.001, 1)
-			for _, k := range p.keys {
-				p.l.TakeRef(k, slow, 0)
+			l, slow := NewLocal(Options{TableSize: max(100_000, n)}), benchLimit(0.001, 1)
+			var keys []*Ref
+			for i := range n {
+				keys = append(keys, NewRef(Registered, KindKey, fmt.Sprintf("key-%d", i), slow))
+				l.Take(keys[i], 0)
+				l.Take(keys[i], 0)
 			}
 			b.ReportAllocs()
 			b.ResetTimer()
 			for i := range uint64(b.N) {
-				if _, v := p.l.TakeRef(p.keys[scatter(i, n)], slow, 1); v.Outcome != RateLimited {
+				if _, v := l.Take(keys[scatter(i, n)], 1); v.Outcome != RateLimited {
 					b.Fatal(v.Outcome)
 				}
 			}
@@ -131,10 +123,10 @@ func BenchmarkInsertPinnedTail(b *testing.B) {
 	l := NewLocal(Options{TableSize: size})
 	limit := benchLimit(1e6, 1)
 	for i := range size / 2 {
-		l.Admit(Admission{Tenant: fmt.Sprintf("pinned-%d", i), TenantLimit: limit}, 0)
+		l.admit(admission{Tenant: fmt.Sprintf("pinned-%d", i), TenantLimit: limit}, 0)
 	}
 	for i := range size {
-		l.Take(Registered, KindKey, fmt.Sprintf("idle-%d", i), limit, int64(i))
+		l.take(Registered, KindKey, fmt.Sprintf("idle-%d", i), limit, int64(i))
 	}
 	names := make([]string, 1<<16)
 	for i := range names {
@@ -143,6 +135,6 @@ func BenchmarkInsertPinnedTail(b *testing.B) {
 	b.ReportAllocs()
 	b.ResetTimer()
 	for i := range b.N {
-		l.Take(Registered, KindKey, names[i%len(names)], limit, int64(i)*1000+1<<40)
+		l.take(Registered, KindKey, names[i%len(names)], limit, int64(i)*1000+1<<40)
 	}
 }

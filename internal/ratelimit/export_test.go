@@ -10,3 +10,49 @@ func scaled(full int) int {
 	}
 	return max(1, full/10)
 }
+
+// take is Take by a name, looked up anew each time.
+func (l *Local) take(table Table, kind Kind, partition string, limit Limit, now int64) (Charge, Verdict) {
+	return l.Take(NewRef(table, kind, partition, limit), now)
+}
+
+// admission is an Admission in names, and admit is Admit by them.
+type admission struct {
+	Charge                 Charge
+	Table                  Table
+	Tenant                 string
+	TenantLimit            Limit
+	TenantSlots            int64
+	Service, ServiceBucket string
+	ServiceLimit           Limit
+	ServiceSlots           int64
+}
+
+func (l *Local) admit(a admission, now int64) (Ticket, Verdict) { return l.Admit(a.byRef(), now) }
+
+func (a admission) byRef() Admission {
+	made := Admission{Charge: a.Charge, Service: NewService(a.Service, a.ServiceSlots)}
+	if a.Tenant != "" {
+		made.Tenant = NewTenant(a.Table, a.Tenant, a.TenantLimit, a.TenantSlots)
+	}
+	if !a.ServiceLimit.Unlimited() {
+		made.Bucket = NewRef(a.Table, KindService, a.ServiceBucket, a.ServiceLimit)
+	}
+	return made
+}
+
+func (c Charge) refund(now int64) {
+	c.entry.mu.Lock()
+	defer c.entry.mu.Unlock()
+	c.entry.refundLocked(c.spent, now)
+}
+
+func (l *Local) peek(table Table, kind Kind, partition string, limit Limit, now int64) Reading {
+	bucket, _ := l.Peek(NewRef(table, kind, partition, limit), now)
+	return bucket
+}
+
+func (l *Local) peekSlots(table Table, tenant string, most int64) Reading {
+	_, slots := l.Peek(NewTenant(table, tenant, Limit{}, most), 0)
+	return slots
+}

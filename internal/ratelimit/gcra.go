@@ -8,7 +8,7 @@ type bucket struct {
 	limit Limit
 	// tat is when the bucket is full again; at or before now, it is.
 	tat int64
-	// seen is the latest time that any call brought. Spending goes by the time
+	// seen is the latest time that anybody asked at. Spending goes by the time
 	// of the call itself (a stale one is only stricter), but refunds and
 	// changes of limit, which lower tat, go by the latest: otherwise two clocks
 	// a second apart would mint a second's worth of tokens at every turn.
@@ -25,7 +25,6 @@ type spent struct {
 	at       int64 // time of the charge
 	tat      int64 // of the bucket, after the charge
 	refunded int64 // of the bucket, at the charge
-	cost     int64 // tokens
 	changes  uint32
 }
 
@@ -59,11 +58,11 @@ func decide(l Limit, tat, now, cost int64) decision {
 	return decision{tat: next}
 }
 
-// spend takes what decide allowed.
-func (b *bucket) spend(d decision, now, cost int64) spent {
+// spend takes the token, or the tokens, that decide allowed.
+func (b *bucket) spend(d decision, now int64) spent {
 	b.tat = d.tat
 	b.seen = max(b.seen, now)
-	return spent{at: now, tat: d.tat, refunded: b.refunded, cost: cost, changes: b.changes}
+	return spent{at: now, tat: d.tat, refunded: b.refunded, changes: b.changes}
 }
 
 // wait is how long until one token can be taken; 0 when one can be now.
@@ -71,9 +70,10 @@ func (b *bucket) wait(now int64) int64 {
 	return decide(b.limit, b.tat, now, 1).wait
 }
 
-// worth is how many nanoseconds of s a refund at now gives back.
+// worth is how many nanoseconds of s, a charge of one token, a refund at now
+// gives back.
 //
-// A charge moved tat ahead by its cost. Moving it back by as much is wrong when
+// The charge moved tat ahead by its cost. Moving it back by as much is wrong when
 // time has refilled part of it since, or all: that would be credited twice. Only
 // what of the charge still lies ahead of now may be taken back. Where it lies is
 // not known exactly, as refunds of earlier charges moved it towards now, but it
@@ -93,7 +93,7 @@ func (b *bucket) worth(s spent, now int64) int64 {
 		return 0
 	}
 	now = max(now, b.seen)
-	cost := b.limit.Interval * s.cost
+	cost := b.limit.Interval
 	end := max(s.tat-(b.refunded-s.refunded), s.at+cost)
 	return min(cost, max(0, end-now))
 }

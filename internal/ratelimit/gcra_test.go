@@ -39,13 +39,13 @@ func TestDecideWholeDomain(t *testing.T) {
 								t.Fatal("a peek moved tat")
 							}
 						}
-						r := sample{kind: KindKey, limit: l, level: tat - now}.reading()
+						r := sample{l, tat - now}.reading(KindKey)
 						if r.Remaining < 0 || r.Remaining > burst || (r.Remaining >= cost) != (d.wait == 0 && !d.never) {
 							t.Fatalf("%+v tat %d now %d: remaining %d, cost %d, decision %+v", l, tat, now, r.Remaining, cost, d)
 						}
 						if next := int64(r.Next); next > 0 {
-							later := sample{kind: KindKey, limit: l, level: tat - now - next}.reading()
-							early := sample{kind: KindKey, limit: l, level: tat - now - next + 1}.reading()
+							later := sample{l, tat - now - next}.reading(KindKey)
+							early := sample{l, tat - now - next + 1}.reading(KindKey)
 							if later.Remaining != r.Remaining+1 || early.Remaining != r.Remaining {
 								t.Fatalf("%+v tat %d now %d: next %d is wrong", l, tat, now, next)
 							}
@@ -297,8 +297,8 @@ func TestRefundMemory(t *testing.T) {
 		if e.bucket != before {
 			t.Fatalf("a second refund at %d did something", i)
 		}
-		if len(e.given) > 2100 {
-			t.Fatalf("%d refunds remembered at %d, of which 1000 can matter", len(e.given), i)
+		if len(e.rare.given) > 2100 {
+			t.Fatalf("%d refunds remembered at %d, of which 1000 can matter", len(e.rare.given), i)
 		}
 	}
 	slow := Limit{1 << 50, 1}
@@ -312,7 +312,7 @@ func TestRefundMemory(t *testing.T) {
 		e.refundLocked(c.spent, 7)
 		free++
 	}
-	if free != maxGiven+1 || len(e.given) != maxGiven {
-		t.Errorf("%d takes in one instant before refunds are withheld, %d remembered; want one more than %d", free, len(e.given), maxGiven)
+	if free != maxGiven+1 || len(e.rare.given) != maxGiven {
+		t.Errorf("%d takes in one instant before refunds are withheld, %d remembered; want one more than %d", free, len(e.rare.given), maxGiven)
 	}
 }

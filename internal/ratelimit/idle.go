@@ -68,11 +68,11 @@ func (s *shard) vacateLocked(place **entry) bool {
 	}
 	defer e.mu.Unlock()
 	*place, e.lingers = nil, false
-	if e.slots.inUse > 0 {
+	if e.inFlightLocked() > 0 {
 		s.table.seats.Add(-1) // pinned again meanwhile, and not to the list's knowledge
 		return true
 	}
-	s.parkLocked(e, e.last)
+	s.parkLocked(e, e.bucket.seen)
 	return true
 }
 
@@ -86,7 +86,7 @@ func (s *shard) evictLingererLocked(now int64) bool {
 		if e == nil || !e.mu.TryLock() {
 			continue
 		}
-		pinned, fresh := e.slots.inUse > 0, e.freshLocked(now)
+		pinned, fresh := e.inFlightLocked() > 0, e.freshLocked(now)
 		if pinned || fresh {
 			*place, e.lingers = nil, false
 		}
@@ -113,7 +113,7 @@ func (s *shard) sweepLocked(now, idle int64) {
 		if e == nil || !e.mu.TryLock() {
 			continue
 		}
-		if now-e.last >= idle && e.freshLocked(now) {
+		if now-e.bucket.seen >= idle && e.freshLocked(now) {
 			*place = nil
 			s.dropLocked(e, now)
 			s.table.swept.Add(1)
@@ -126,7 +126,7 @@ func (s *shard) sweepLocked(now, idle int64) {
 			return
 		}
 		if e.mu.TryLock() {
-			if now-e.last >= idle && e.freshLocked(now) {
+			if now-e.bucket.seen >= idle && e.freshLocked(now) {
 				s.dropLocked(e, now)
 				s.table.swept.Add(1)
 				e.mu.Unlock()

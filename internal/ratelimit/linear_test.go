@@ -92,13 +92,13 @@ func checkLinear(t *testing.T, model porcupine.Model, history []porcupine.Operat
 func TestTenantIsLinearizable(t *testing.T) {
 	for range scaled(5_000) {
 		l := NewLocal(Options{})
-		a := Admission{Tenant: "t", TenantLimit: Limit{second, 14}, TenantSlots: 2, Service: "s"}
+		a := admission{Tenant: "t", TenantLimit: Limit{second, 14}, TenantSlots: 2, Service: "s"}
 		checkLinear(t, linearModel(account{tokens: 14, slots: 2}), record(func(_, _ int, do func(operation, func() Outcome)) {
 			var ticket Ticket
 			admitted := false
 			do(operation{op: "admit"}, func() Outcome {
 				var v Verdict
-				ticket, v = l.Admit(a, 5)
+				ticket, v = l.admit(a, 5)
 				admitted = v.Outcome == Admitted
 				return v.Outcome
 			})
@@ -118,13 +118,13 @@ func TestKeyIsLinearizable(t *testing.T) {
 			admitted := false
 			do(operation{op: "take"}, func() Outcome {
 				var v Verdict
-				c, v = l.Take(Registered, KindKey, "k", Limit{second, 5}, 5)
+				c, v = l.take(Registered, KindKey, "k", Limit{second, 5}, 5)
 				admitted = v.Outcome == Admitted
 				return v.Outcome
 			})
 			if admitted && (id+step)%2 == 0 {
-				do(operation{op: "refund", first: true}, func() Outcome { l.Refund(c, 5); return Admitted })
-				do(operation{op: "refund"}, func() Outcome { l.Refund(c, 5); return Admitted })
+				do(operation{op: "refund", first: true}, func() Outcome { c.refund(5); return Admitted })
+				do(operation{op: "refund"}, func() Outcome { c.refund(5); return Admitted })
 			}
 		}))
 	}

@@ -52,7 +52,7 @@ func TestAgainstNaiveAccounts(t *testing.T) {
 			forFree := account(KindAddress, key, keyLimit.times(freeRefusals))
 
 			want, by := Admitted, Kind(0)
-			charge, v := l.Take(Registered, KindKey, key, keyLimit, now)
+			charge, v := l.take(Registered, KindKey, key, keyLimit, now)
 			switch {
 			case !forKey.admits(now):
 				want, by = RateLimited, KindKey
@@ -86,7 +86,7 @@ func TestAgainstNaiveAccounts(t *testing.T) {
 			bothDry := by == KindTenant && !forService.admits(now)
 			var ticket Ticket
 			if v.Outcome == Admitted {
-				ticket, v = l.Admit(Admission{
+				ticket, v = l.admit(admission{
 					Charge: charge, Tenant: tenant, TenantLimit: tenantLimit, TenantSlots: tenantCap,
 					Service: service, ServiceBucket: bucket, ServiceLimit: serviceLimit, ServiceSlots: serviceCap,
 				}, now)

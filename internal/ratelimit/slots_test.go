@@ -13,9 +13,9 @@ import (
 
 func TestReleaseIsOnce(t *testing.T) {
 	l := NewLocal(Options{})
-	a := Admission{Tenant: "t", TenantSlots: 2, Service: "s"}
-	first, _ := l.Admit(a, 0)
-	second, _ := l.Admit(a, 0)
+	a := admission{Tenant: "t", TenantSlots: 2, Service: "s"}
+	first, _ := l.admit(a, 0)
+	second, _ := l.admit(a, 0)
 	const goroutines, releases = 8, 50
 	var wg sync.WaitGroup
 	for range goroutines {
@@ -30,7 +30,7 @@ func TestReleaseIsOnce(t *testing.T) {
 	want := func(inFlight, doubled int64) {
 		t.Helper()
 		st := l.Stats()
-		tenant := l.PeekSlots(Registered, "t", 2)
+		tenant := l.peekSlots(Registered, "t", 2)
 		if st.DoubleReleases != doubled || 2-tenant.Remaining != inFlight || st.Process.InFlight != inFlight || st.Services[0].InFlight != inFlight {
 			t.Errorf("%+v, tenant %+v; want %d in flight, %d double releases", st, tenant, inFlight, doubled)
 		}
@@ -38,7 +38,7 @@ func TestReleaseIsOnce(t *testing.T) {
 	want(1, goroutines*releases-1)
 
 	// The handle is used again for the next call: the old copies are not its ticket.
-	third, v := l.Admit(a, 0)
+	third, v := l.admit(a, 0)
 	if v.Outcome != Admitted || third.handle != first.handle {
 		t.Fatalf("%v; the handle was not used again", v.Outcome)
 	}
@@ -59,7 +59,7 @@ func TestFrozenClock(t *testing.T) {
 	for range 64 {
 		wg.Go(func() {
 			for range scaled(10_000) {
-				if _, v := l.Take(Registered, KindKey, "k", Limit{second, 100}, 5); v.Outcome == Admitted {
+				if _, v := l.take(Registered, KindKey, "k", Limit{second, 100}, 5); v.Outcome == Admitted {
 					admitted.Add(1)
 				}
 			}
@@ -90,7 +90,7 @@ func TestPeakNeverExceedsTheCap(t *testing.T) {
 		wg.Go(func() {
 			for i := range scaled(40_000) {
 				tenant, service, key := (g+i)%3, (g+i/3)%2, (7*g+i)%64
-				c := call{key: fmt.Sprint(key), keyLimit: wide, Admission: Admission{
+				c := call{key: fmt.Sprint(key), keyLimit: wide, admission: admission{
 					Tenant: string(rune('a' + tenant)), TenantLimit: wide, TenantSlots: 3,
 					Service: string(rune('s' + service)), ServiceSlots: 4, ServiceLimit: wide,
 					ServiceBucket: ServiceBucket(fmt.Sprint(key), string(rune('s'+service))),
@@ -137,18 +137,15 @@ func TestPeakNeverExceedsTheCap(t *testing.T) {
 // the count, between which the slot comes free: a call then runs without one.
 func TestSharedSlotIsOne(t *testing.T) {
 	for _, which := range []string{"service", "process"} {
-		l := NewLocal(Options{})
-		a := Admission{Service: "s"}
-		if which == "service" {
-			a.ServiceSlots = 1
-		} else {
-			l.SetMaxInFlight(1)
+		l, a := NewLocal(Options{}), admission{Service: "s", ServiceSlots: 1}
+		if which == "process" {
+			l, a = NewLocal(Options{MaxInFlight: 1}), admission{Service: "s"}
 		}
 		var running, over atomic.Int64
 		var wg sync.WaitGroup
 		for g := range 8 {
-			a := a
-			a.TenantRef = l.Ref(Registered, KindTenant, fmt.Sprint(g))
+			a := a.byRef()
+			a.Tenant = NewTenant(Registered, fmt.Sprint(g), Limit{}, 0)
 			wg.Go(func() {
 				for range 40_000 {
 					ticket, v := l.Admit(a, 0)
@@ -175,8 +172,8 @@ func TestSharedSlotIsOne(t *testing.T) {
 func TestLostTicket(t *testing.T) {
 	told := make(chan string, 1)
 	l := NewLocal(Options{Leaked: func(partition string) { told <- partition }})
-	a := Admission{Tenant: "t", TenantSlots: 1, Service: "s", ServiceSlots: 1}
-	if ticket, _ := l.Admit(a, 0); ticket.handle == nil {
+	a := admission{Tenant: "t", TenantSlots: 1, Service: "s", ServiceSlots: 1}
+	if ticket, _ := l.admit(a, 0); ticket.handle == nil {
 		t.Fatal("refused")
 	}
 	for lost := ""; lost == ""; {
@@ -190,7 +187,7 @@ func TestLostTicket(t *testing.T) {
 			runtime.Gosched()
 		}
 	}
-	ticket, v := l.Admit(a, 0)
+	ticket, v := l.admit(a, 0)
 	if st := l.Stats(); v.Outcome != Admitted || st.LeakedTickets != 1 || st.Process.InFlight != 1 || st.DoubleReleases != 0 {
 		t.Errorf("%v, %+v", v.Outcome, st)
 	}
@@ -210,11 +207,11 @@ func TestLostTicket(t *testing.T) {
 
 func TestReleaseAfterPanic(t *testing.T) {
 	l := NewLocal(Options{})
-	a := Admission{Tenant: "t", TenantSlots: 1, Service: "s"}
+	a := admission{Tenant: "t", TenantSlots: 1, Service: "s"}
 	for range 1000 {
 		func() {
 			defer func() { recover() }()
-			ticket, v := l.Admit(a, 0)
+			ticket, v := l.admit(a, 0)
 			if v.Outcome != Admitted {
 				t.Fatal(v.Outcome)
 			}
@@ -243,16 +240,16 @@ func TestSlotWait(t *testing.T) {
 		{time.Hour, 2, 10 * time.Second},
 	} {
 		l := NewLocal(Options{Clock: nanos})
-		a := Admission{Tenant: "t", TenantSlots: tt.slots, Service: "s"}
+		a := admission{Tenant: "t", TenantSlots: tt.slots, Service: "s"}
 		for range 100 { // until the average is that
-			ticket, _ := l.Admit(a, nanos.Nanos())
+			ticket, _ := l.admit(a, nanos.Nanos())
 			clock.Advance(tt.held)
 			ticket.Release()
 		}
 		for range tt.slots {
-			l.Admit(a, nanos.Nanos())
+			l.admit(a, nanos.Nanos())
 		}
-		_, v := l.Admit(a, nanos.Nanos())
+		_, v := l.admit(a, nanos.Nanos())
 		if v.Outcome != ConcurrencyLimited || v.Wait > tt.want || v.Wait < tt.want-tt.want/1000 {
 			t.Errorf("held %v each of %d: wait %v, want %v", tt.held, tt.slots, v.Wait, tt.want)
 		}

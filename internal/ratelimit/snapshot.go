@@ -49,27 +49,31 @@ type Stats struct {
 	DoubleReleases int64
 }
 
-// Stats reads the state for metrics. It looks at no more than an eighth of a
-// large table's seats.
+// Stats reads the state for metrics. It looks at every tenant that has calls in
+// flight, and at no more than an eighth of a large table's other entries.
 func (l *Local) Stats() Stats {
 	st := Stats{
-		Process:        l.process.stats("process"),
+		Process:        PoolStats{Name: "process", Cap: l.options.MaxInFlight},
 		LeakedTickets:  l.leaked.Load(),
 		DoubleReleases: l.doubled.Load(),
 	}
 	for i, t := range l.tables {
 		st.Tables[i] = t.stats()
 	}
-	l.mu.RLock()
-	defer l.mu.RUnlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	uncounted := map[*pool]int64{}
+	l.eachPinned(func(s *slots) {
+		st.Process.InFlight += s.inUse
+		for _, t := range s.uncounted {
+			uncounted[t.of] += t.n
+		}
+	})
 	for _, name := range slices.Sorted(maps.Keys(l.services)) {
-		st.Services = append(st.Services, l.services[name].stats(name))
+		p := l.services[name]
+		st.Services = append(st.Services, PoolStats{Name: name, InFlight: p.inUse.Load() + uncounted[p], Cap: p.most.Load()})
 	}
 	return st
-}
-
-func (p *pool) stats(name string) PoolStats {
-	return PoolStats{Name: name, InFlight: p.inUse.Load(), Cap: p.most.Load()}
 }
 
 func (t *table) stats() TableStats {
@@ -97,7 +101,7 @@ func (t *table) stats() TableStats {
 func (e *entry) rests() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.slots.inUse == 0
+	return e.inFlightLocked() == 0
 }
 
 // Each calls f for every live entry of kind in table, until f returns false. It
@@ -136,12 +140,14 @@ func (s *shard) entries(kind Kind) (list []*entry) {
 func (l *Local) describe(t *table, e *entry, now int64) Entry {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	r := sample{kind: e.id.kind, limit: e.bucket.limit, level: e.bucket.tat - now}.reading()
-	return Entry{
-		Table: t.name, Kind: e.id.kind, Partition: e.id.partition,
-		Limit: e.bucket.limit, Remaining: r.Remaining,
-		InFlight: e.slots.inUse, Cap: e.slots.most,
-		Blocked:  e.id.kind == KindTenant && l.Blocked(t.name, e.id.partition),
-		Overflow: e.home == nil,
+	d := Entry{
+		Table: t.name, Kind: e.id.kind, Partition: e.id.partition, Limit: e.bucket.limit,
+		Remaining: sample{e.bucket.limit, e.bucket.tat - now}.reading(e.id.kind).Remaining,
+		Blocked:   e.id.kind == KindTenant && l.Blocked(t.name, e.id.partition),
+		Overflow:  e.home == nil,
 	}
+	if e.slots != nil {
+		d.InFlight, d.Cap = e.slots.inUse, e.slots.most
+	}
+	return d
 }

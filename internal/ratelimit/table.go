@@ -2,7 +2,9 @@ package ratelimit
 
 import (
 	"hash/maphash"
+	"maps"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -105,29 +107,24 @@ func (t *table) peek(k id) *entry {
 	return s.busy[k]
 }
 
-// lock returns the entry of k, made if need be, with its lock held.
-func (t *table) lock(k id, ref *Ref, now int64) *entry {
-	if ref != nil {
-		if e := ref.entry.Load(); e != nil {
-			e.mu.Lock()
-			if !e.dead {
-				return e
-			}
-			e.mu.Unlock()
-		}
+// lock returns the entry of r, made if need be, with its lock held.
+func (t *table) lock(r *Ref, now int64) *entry {
+	e := r.entry.Load()
+	if e == nil {
+		e = t.find(r.id, now)
 	}
 	for {
-		e := t.find(k, now)
 		e.mu.Lock()
-		if e.dead {
-			e.mu.Unlock()
-			continue
+		if !e.dead {
+			break
 		}
-		if ref != nil && e.home != nil {
-			ref.entry.Store(e)
-		}
-		return e
+		e.mu.Unlock()
+		e = t.find(r.id, now)
 	}
+	if e.home != nil && r.entry.Load() != e {
+		r.entry.Store(e)
+	}
+	return e
 }
 
 // find returns the entry of k, makes it, or returns the overflow entry.
@@ -154,7 +151,8 @@ func (t *table) find(k id, now int64) *entry {
 		t.warnOnce(now)
 		return over
 	}
-	e = &entry{id: k, home: s, seated: now, last: now, bucket: born}
+	born.seen = max(born.seen, now)
+	e = &entry{id: k, home: s, seated: now, bucket: born}
 	s.idle.Add(k, e)
 	return e
 }
@@ -168,7 +166,7 @@ func (t *table) find(k id, now int64) *entry {
 func (e *entry) birth(partition string, now int64) (b bucket, guest bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.guests[partition] > 0 {
+	if e.rare != nil && e.rare.guests[partition] > 0 {
 		return bucket{}, true
 	}
 	if e.bucket.fullAt(now) {
@@ -223,7 +221,7 @@ func (s *shard) evictLocked(now int64) bool {
 			return false
 		}
 		if e.mu.TryLock() {
-			used := e.last > e.seated && look < looks/2
+			used := e.bucket.seen > e.seated && look < looks/2
 			if !used && e.freshLocked(now) {
 				s.dropLocked(e, now)
 				s.table.evicted.Add(1)
@@ -248,7 +246,16 @@ func (s *shard) dropLocked(e *entry, now int64) {
 		s.table.owing.Add(1)
 	}
 	e.dead = true
+	e.changedLocked()
+	e.slots = nil // with the handles in it, which would keep each other from the collector
 	s.idle.Remove(e.id)
 	delete(s.busy, e.id) // if it lingered
 	s.table.seats.Add(-1)
+}
+
+// pinned returns the entries that have calls in flight, and some that had.
+func (s *shard) pinned() []*entry {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(s.busy))
 }

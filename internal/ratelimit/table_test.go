@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 	"time"
+	"weak"
 
 	"pgregory.net/rapid"
 )
@@ -20,21 +21,21 @@ func TestDrainedNeverComesBackFull(t *testing.T) {
 		others Limit
 	}{{"others can go", quick}, {"others owe too", slow}} {
 		l := NewLocal(Options{TableSize: 100})
-		if _, v := l.Take(Registered, KindKey, "K", slow, 1); v.Outcome != Admitted {
+		if _, v := l.take(Registered, KindKey, "K", slow, 1); v.Outcome != Admitted {
 			t.Fatal(v.Outcome)
 		}
 		for i := range 200 {
-			l.Take(Registered, KindKey, fmt.Sprint("other-", i), tt.others, int64(2+i))
+			l.take(Registered, KindKey, fmt.Sprint("other-", i), tt.others, int64(2+i))
 		}
 		for range 10 {
-			if _, v := l.Take(Registered, KindKey, "K", slow, 1000); v.Outcome != RateLimited {
+			if _, v := l.take(Registered, KindKey, "K", slow, 1000); v.Outcome != RateLimited {
 				t.Errorf("%s: K is %v again", tt.name, v.Outcome)
 			}
 		}
 		if st := tableStats(l); st.Entries != 100 || st.UnexpiredEvictions != 0 || st.Evicted+st.Overflowed != 101 {
 			t.Errorf("%s: %+v", tt.name, st)
 		}
-		if _, v := l.Take(Callers, KindKey, "K", slow, 1000); v.Outcome != Admitted {
+		if _, v := l.take(Callers, KindKey, "K", slow, 1000); v.Outcome != Admitted {
 			t.Errorf("%s: the table of others is full too", tt.name)
 		}
 	}
@@ -44,10 +45,10 @@ func TestDrainedNeverComesBackFull(t *testing.T) {
 func TestLeastRecentlyUsedGoes(t *testing.T) {
 	l := NewLocal(Options{TableSize: 3})
 	for i, k := range []string{"a", "b", "c", "a"} {
-		l.Take(Registered, KindKey, k, Limit{1, 1}, int64(i*10))
+		l.take(Registered, KindKey, k, Limit{1, 1}, int64(i*10))
 	}
-	l.Peek(Registered, KindKey, "b", Limit{1, 1}, 50)
-	l.Take(Registered, KindKey, "d", Limit{1, 1}, 60)
+	l.peek(Registered, KindKey, "b", Limit{1, 1}, 50)
+	l.take(Registered, KindKey, "d", Limit{1, 1}, 60)
 	var names []string
 	l.Each(Registered, KindKey, 60, func(e Entry) bool { names = append(names, e.Partition); return true })
 	slices.Sort(names)
@@ -61,27 +62,28 @@ func TestLeastRecentlyUsedGoes(t *testing.T) {
 func TestRefKeepsItsEntry(t *testing.T) {
 	l := NewLocal(Options{TableSize: 3})
 	limit := Limit{1, 1}
-	ref := l.Ref(Registered, KindKey, "a")
-	l.TakeRef(ref, limit, 0)
-	l.Take(Registered, KindKey, "b", limit, 10)
-	l.Take(Registered, KindKey, "c", limit, 20)
-	l.TakeRef(ref, limit, 30)
-	l.Take(Registered, KindKey, "d", limit, 40)
+	ref := NewRef(Registered, KindKey, "a", limit)
+	l.Take(ref, 0)
+	l.take(Registered, KindKey, "b", limit, 10)
+	l.take(Registered, KindKey, "c", limit, 20)
+	l.Take(ref, 30)
+	l.take(Registered, KindKey, "d", limit, 40)
 	if l.tables[Registered].peek(id{KindKey, "a"}) == nil || l.tables[Registered].peek(id{KindKey, "b"}) != nil {
 		t.Error("the wrong one went")
 	}
 	for i := range 10 {
-		l.Take(Registered, KindKey, fmt.Sprint("more-", i), limit, int64(50+i*10))
+		l.take(Registered, KindKey, fmt.Sprint("more-", i), limit, int64(50+i*10))
 	}
 	if l.tables[Registered].peek(id{KindKey, "a"}) != nil {
 		t.Fatal("a is still there")
 	}
 	slow := Limit{1000, 1}
-	l.TakeRef(ref, slow, 500)
-	if _, v := l.Take(Registered, KindKey, "a", slow, 500); v.Outcome != RateLimited {
+	ref.limit = slow
+	l.Take(ref, 500)
+	if _, v := l.take(Registered, KindKey, "a", slow, 500); v.Outcome != RateLimited {
 		t.Error("the name and its Ref have two buckets")
 	}
-	if _, v := l.TakeRef(ref, slow, 500); v.Outcome != RateLimited {
+	if _, v := l.Take(ref, 500); v.Outcome != RateLimited {
 		t.Error("the name and its Ref have two buckets")
 	}
 }
@@ -90,29 +92,49 @@ func TestRefKeepsItsEntry(t *testing.T) {
 // reach the entry that is there now.
 func TestChargeOutlivesItsEntry(t *testing.T) {
 	l := NewLocal(Options{TableSize: 1})
-	c, _ := l.Take(Registered, KindKey, "a", Limit{10, 2}, 0)
-	l.Take(Registered, KindKey, "b", Limit{10, 2}, 10)
-	l.Take(Registered, KindKey, "a", Limit{10, 2}, 20)
-	l.Take(Registered, KindKey, "a", Limit{10, 2}, 20)
-	l.Refund(c, 20)
-	if _, v := l.Take(Registered, KindKey, "a", Limit{10, 2}, 20); v.Outcome != RateLimited {
+	c, _ := l.take(Registered, KindKey, "a", Limit{10, 2}, 0)
+	l.take(Registered, KindKey, "b", Limit{10, 2}, 10)
+	l.take(Registered, KindKey, "a", Limit{10, 2}, 20)
+	l.take(Registered, KindKey, "a", Limit{10, 2}, 20)
+	c.refund(20)
+	if _, v := l.take(Registered, KindKey, "a", Limit{10, 2}, 20); v.Outcome != RateLimited {
 		t.Error("a stale refund was credited")
 	}
+}
+
+// TestEvictedMemoryComesBack: nothing of a tenant that had calls, and went, is
+// kept from the garbage collector; not by the watch over its lost tickets either.
+func TestEvictedMemoryComesBack(t *testing.T) {
+	l := NewLocal(Options{TableSize: 1})
+	l.admitAndRelease("t", 0)
+	gone := weak.Make(l.tables[Registered].peek(id{KindTenant, "t"}))
+	l.admitAndRelease("u", 1)
+	for i := 0; gone.Value() != nil; i++ {
+		if i == 1000 {
+			t.Fatal("an evicted entry is still in memory")
+		}
+		runtime.GC()
+	}
+}
+
+func (l *Local) admitAndRelease(tenant string, now int64) {
+	ticket, _ := l.admit(admission{Tenant: tenant, Service: "s"}, now)
+	ticket.Release()
 }
 
 // TestFreeRefusalsAreNotForgotten: a key that has used up its free concurrency
 // refusals, and whose bucket is full, is not made anew by eviction.
 func TestFreeRefusalsAreNotForgotten(t *testing.T) {
 	l := NewLocal(Options{TableSize: 2})
-	c := call{key: "k", keyLimit: Limit{100 * second, 1}, Admission: Admission{Tenant: "t", TenantSlots: 1, Service: "s"}}
-	l.Admit(c.Admission, 0)
+	c := call{key: "k", keyLimit: Limit{100 * second, 1}, admission: admission{Tenant: "t", TenantSlots: 1, Service: "s"}}
+	l.admit(c.admission, 0)
 	for range 10 {
 		if _, v := l.call(c, 0); v.Outcome != ConcurrencyLimited {
 			t.Fatal(v.Outcome)
 		}
 	}
 	for i := range 20 {
-		l.Take(Registered, KindKey, fmt.Sprint("other-", i), Limit{1, 1}, int64(100*i))
+		l.take(Registered, KindKey, fmt.Sprint("other-", i), Limit{1, 1}, int64(100*i))
 	}
 	if _, v := l.call(c, 2000); v.Outcome != RateLimited || v.Limit != KindKey {
 		t.Errorf("%v by %v: its free refusals came back", v.Outcome, v.Limit)
@@ -124,14 +146,14 @@ func TestFreeRefusalsAreNotForgotten(t *testing.T) {
 func TestEvictedWhileWaiting(t *testing.T) {
 	l := NewLocal(Options{TableSize: 10})
 	limit := Limit{1000, 1}
-	l.Take(Registered, KindKey, "k", limit, 0)
+	l.take(Registered, KindKey, "k", limit, 0)
 	s := l.tables[Registered].shards[0]
 	old := l.tables[Registered].peek(id{KindKey, "k"})
 	old.mu.Lock()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		l.Take(Registered, KindKey, "k", limit, 5000)
+		l.take(Registered, KindKey, "k", limit, 5000)
 	}()
 	for found := false; !found; runtime.Gosched() {
 		s.mu.Lock()
@@ -143,7 +165,7 @@ func TestEvictedWhileWaiting(t *testing.T) {
 	s.mu.Unlock()
 	old.mu.Unlock()
 	<-done
-	if _, v := l.Take(Registered, KindKey, "k", limit, 5000); v.Outcome != RateLimited {
+	if _, v := l.take(Registered, KindKey, "k", limit, 5000); v.Outcome != RateLimited {
 		t.Error("the token was taken from a bucket that is nobody's")
 	}
 	if st := tableStats(l); st.UnexpiredEvictions != 0 {
@@ -173,7 +195,7 @@ func TestLinger(t *testing.T) {
 	}
 	const tenants = 2 * manyShards * lingerers
 	admit := func(i int, now int64) Ticket {
-		ticket, v := l.Admit(Admission{Tenant: fmt.Sprint(i), TenantLimit: Limit{1000, 5}, TenantSlots: 3, Service: "s"}, now)
+		ticket, v := l.admit(admission{Tenant: fmt.Sprint(i), TenantLimit: Limit{1000, 5}, TenantSlots: 3, Service: "s"}, now)
 		if v.Outcome != Admitted {
 			t.Fatal(v.Outcome, v.Limit)
 		}
@@ -208,7 +230,7 @@ func TestLinger(t *testing.T) {
 	}
 	// Room is made of those that linger, too.
 	for i := range 3 * largeTable {
-		l.Take(Registered, KindKey, fmt.Sprint("new-", i), Limit{1, 1}, 2*second+int64(i))
+		l.take(Registered, KindKey, fmt.Sprint("new-", i), Limit{1, 1}, 2*second+int64(i))
 		if st := &table.seats; st.Load() > largeTable {
 			t.Fatalf("%d seats", st.Load())
 		}
@@ -230,12 +252,12 @@ func TestLinger(t *testing.T) {
 // TestLingererMakesRoom when all in the list owe.
 func TestLingererMakesRoom(t *testing.T) {
 	l := NewLocal(Options{TableSize: largeTable})
-	ticket, _ := l.Admit(Admission{Tenant: "t", Service: "s"}, 0)
+	ticket, _ := l.admit(admission{Tenant: "t", Service: "s"}, 0)
 	ticket.Release()
 	table := l.tables[Registered]
 	home := table.peek(id{KindTenant, "t"}).home
 	for i := 0; table.seats.Load() < largeTable; i++ {
-		l.Take(Registered, KindKey, fmt.Sprint(i), Limit{1 << 40, 1}, 1)
+		l.take(Registered, KindKey, fmt.Sprint(i), Limit{1 << 40, 1}, 1)
 	}
 	newcomer := ""
 	for i := 0; newcomer == ""; i++ {
@@ -243,7 +265,7 @@ func TestLingererMakesRoom(t *testing.T) {
 			newcomer = k.partition
 		}
 	}
-	if l.Take(Registered, KindKey, newcomer, Limit{1, 1}, 2); table.peek(id{KindKey, newcomer}) == nil || table.peek(id{KindTenant, "t"}) != nil {
+	if l.take(Registered, KindKey, newcomer, Limit{1, 1}, 2); table.peek(id{KindKey, newcomer}) == nil || table.peek(id{KindTenant, "t"}) != nil {
 		t.Errorf("the newcomer shares an entry while one that rests keeps its own: %+v", tableStats(l))
 	}
 }
@@ -256,7 +278,7 @@ func TestPinnedTailBlocksNothing(t *testing.T) {
 	limit := Limit{1000, 2}
 	var tickets []Ticket
 	for i := range 5 * size {
-		ticket, v := l.Admit(Admission{Tenant: fmt.Sprint("pinned-", i), TenantLimit: limit, TenantSlots: 1, Service: "s"}, 0)
+		ticket, v := l.admit(admission{Tenant: fmt.Sprint("pinned-", i), TenantLimit: limit, TenantSlots: 1, Service: "s"}, 0)
 		if v.Outcome != Admitted {
 			t.Fatal(v.Outcome, v.Limit)
 		}
@@ -268,7 +290,7 @@ func TestPinnedTailBlocksNothing(t *testing.T) {
 	now := int64(0)
 	for i := range 10_000 {
 		now += 100_000
-		if _, v := l.Take(Registered, KindKey, fmt.Sprint("new-", i), limit, now); v.Outcome != Admitted {
+		if _, v := l.take(Registered, KindKey, fmt.Sprint("new-", i), limit, now); v.Outcome != Admitted {
 			t.Fatal(v.Outcome)
 		}
 		if st := tableStats(l); st.Entries > size+st.Pinned || st.Overflowed != 0 {
@@ -277,7 +299,7 @@ func TestPinnedTailBlocksNothing(t *testing.T) {
 	}
 	l.Sweep(now + int64(24*time.Hour))
 	for i := range tickets {
-		_, v := l.Admit(Admission{Tenant: fmt.Sprint("pinned-", i), TenantLimit: limit, TenantSlots: 1, Service: "s"}, now)
+		_, v := l.admit(admission{Tenant: fmt.Sprint("pinned-", i), TenantLimit: limit, TenantSlots: 1, Service: "s"}, now)
 		if v.Outcome != ConcurrencyLimited {
 			t.Fatalf("the cap of %d is forgotten: %v", i, v.Outcome)
 		}
@@ -288,7 +310,7 @@ func TestPinnedTailBlocksNothing(t *testing.T) {
 	// They were refilled long ago, but the limiter without a clock knows no
 	// later time than their admission: they go with the next that come.
 	for i := range 5 * size {
-		l.Take(Registered, KindKey, fmt.Sprint("after-", i), limit, now+int64(i)*100_000)
+		l.take(Registered, KindKey, fmt.Sprint("after-", i), limit, now+int64(i)*100_000)
 	}
 	if st := tableStats(l); st.Entries != size || st.Pinned != 0 || st.UnexpiredEvictions != 0 {
 		t.Errorf("%+v", st)
@@ -298,17 +320,17 @@ func TestPinnedTailBlocksNothing(t *testing.T) {
 // TestLongCallKeepsItsEntry through idle eviction and a crowd of others.
 func TestLongCallKeepsItsEntry(t *testing.T) {
 	l := NewLocal(Options{TableSize: 50, Idle: 10 * time.Minute})
-	a := Admission{Tenant: "t", TenantLimit: Limit{second, 2}, TenantSlots: 1, Service: "s"}
-	ticket, _ := l.Admit(a, 0)
+	a := admission{Tenant: "t", TenantLimit: Limit{second, 2}, TenantSlots: 1, Service: "s"}
+	ticket, _ := l.admit(a, 0)
 	for now := int64(0); now < int64(10*time.Minute); now += second / 10 {
-		l.Take(Registered, KindKey, fmt.Sprint(now), Limit{1, 1}, now)
+		l.take(Registered, KindKey, fmt.Sprint(now), Limit{1, 1}, now)
 		l.Sweep(now)
 	}
-	if _, v := l.Admit(a, int64(10*time.Minute)); v.Outcome != ConcurrencyLimited {
+	if _, v := l.admit(a, int64(10*time.Minute)); v.Outcome != ConcurrencyLimited {
 		t.Errorf("%v, want the cap enforced", v.Outcome)
 	}
 	ticket.Release()
-	if _, v := l.Admit(a, int64(10*time.Minute)); v.Outcome != Admitted {
+	if _, v := l.admit(a, int64(10*time.Minute)); v.Outcome != Admitted {
 		t.Errorf("%v by %v", v.Outcome, v.Limit)
 	}
 }
@@ -317,8 +339,8 @@ func TestLongCallKeepsItsEntry(t *testing.T) {
 // stays until it does not.
 func TestSweep(t *testing.T) {
 	l := NewLocal(Options{TableSize: 1000, Idle: time.Minute})
-	l.Take(Registered, KindKey, "full", Limit{second, 1}, 0)
-	l.Take(Registered, KindKey, "owing", Limit{300 * second, 1}, 0)
+	l.take(Registered, KindKey, "full", Limit{second, 1}, 0)
+	l.take(Registered, KindKey, "owing", Limit{300 * second, 1}, 0)
 	entries := func(at, want int64) {
 		t.Helper()
 		l.Sweep(at)
@@ -329,20 +351,20 @@ func TestSweep(t *testing.T) {
 	entries(60*second-1, 2)
 	entries(60*second, 1)
 	entries(120*second, 1)
-	if _, v := l.Take(Registered, KindKey, "owing", Limit{300 * second, 1}, 120*second); v.Outcome != RateLimited {
+	if _, v := l.take(Registered, KindKey, "owing", Limit{300 * second, 1}, 120*second); v.Outcome != RateLimited {
 		t.Error("a drained bucket came back full")
 	}
 	entries(299*second, 1)
 	entries(360*second, 0)
 	// One used through a Ref is not idle, although its place in the list is old.
-	ref := l.Ref(Registered, KindKey, "ref")
-	l.TakeRef(ref, Limit{1, 1}, 360*second)
-	l.TakeRef(ref, Limit{1, 1}, 400*second)
+	ref := NewRef(Registered, KindKey, "ref", Limit{1, 1})
+	l.Take(ref, 360*second)
+	l.Take(ref, 400*second)
 	entries(420*second, 1)
 	entries(480*second, 0)
 	// Bounded work: not everything at once.
 	for i := range 10 * sweepBatch {
-		l.Take(Registered, KindKey, fmt.Sprint(i), Limit{1, 1}, 500*second)
+		l.take(Registered, KindKey, fmt.Sprint(i), Limit{1, 1}, 500*second)
 	}
 	entries(1000*second, 9*sweepBatch)
 }
@@ -357,44 +379,42 @@ func TestOverflowEntry(t *testing.T) {
 	drain := func(names ...string) {
 		for _, n := range names {
 			for range 3 {
-				l.Take(Registered, KindKey, n, slow, 0)
+				l.take(Registered, KindKey, n, slow, 0)
 			}
 		}
 	}
 	drain("a", "b")
 	admitted := 0
 	for i := range 9 {
-		if _, v := l.Take(Registered, KindKey, fmt.Sprint("new-", i%3), slow, second); v.Outcome == Admitted {
+		if _, v := l.take(Registered, KindKey, fmt.Sprint("new-", i%3), slow, second); v.Outcome == Admitted {
 			admitted++
-		} else if v.Partition != fmt.Sprint("new-", i%3) {
-			t.Errorf("refused as %q", v.Partition)
 		}
 	}
 	if st := tableStats(l); admitted != 3 || st.Entries != 2 || st.Overflowed != 9 {
 		t.Errorf("%d admitted, want the burst of one; %+v", admitted, st)
 	}
-	if _, v := l.Take(Registered, KindTenant, "t", slow, second); v.Outcome != Admitted {
+	if _, v := l.take(Registered, KindTenant, "t", slow, second); v.Outcome != Admitted {
 		t.Error("a tenant and a key share a bucket: a call would be charged twice")
 	}
 	if !slices.Equal(warned, []string{"registered"}) {
 		t.Errorf("warned %v", warned)
 	}
-	l.Take(Registered, KindKey, "new-9", slow, 61*second-1)
+	l.take(Registered, KindKey, "new-9", slow, 61*second-1)
 	if len(warned) != 1 {
 		t.Errorf("warned %v within a minute", warned)
 	}
-	l.Take(Registered, KindKey, "new-9", slow, 61*second)
+	l.take(Registered, KindKey, "new-9", slow, 61*second)
 	if len(warned) != 2 {
 		t.Errorf("warned %v after a minute", warned)
 	}
 	// At 300 s a and b are full again; the shared bucket is a second behind.
-	if _, v := l.Take(Registered, KindKey, "new-0", slow, 300*second); v.Outcome != Admitted {
+	if _, v := l.take(Registered, KindKey, "new-0", slow, 300*second); v.Outcome != Admitted {
 		t.Error(v.Outcome)
 	}
 	if l.tables[Registered].peek(id{KindKey, "new-0"}) == nil {
 		t.Fatal("new-0 has no entry of its own although there is room")
 	}
-	if r := l.Peek(Registered, KindKey, "new-0", slow, 300*second); r.Remaining != 1 {
+	if r := l.peek(Registered, KindKey, "new-0", slow, 300*second); r.Remaining != 1 {
 		t.Errorf("new-0 has %d left, want what the shared bucket had less one", r.Remaining)
 	}
 	var seen []Entry
@@ -406,28 +426,28 @@ func TestOverflowEntry(t *testing.T) {
 
 func TestOverflowSlots(t *testing.T) {
 	l := NewLocal(Options{TableSize: 1})
-	l.Take(Registered, KindKey, "a", Limit{100 * second, 1}, 0)
-	a := func(tenant string) Admission { return Admission{Tenant: tenant, TenantSlots: 2, Service: "s"} }
-	first, _ := l.Admit(a("t"), 0)
-	other, _ := l.Admit(a("u"), 0)
-	if _, v := l.Admit(a("t"), 0); v.Outcome != ConcurrencyLimited {
+	l.take(Registered, KindKey, "a", Limit{100 * second, 1}, 0)
+	a := func(tenant string) admission { return admission{Tenant: tenant, TenantSlots: 2, Service: "s"} }
+	first, _ := l.admit(a("t"), 0)
+	other, _ := l.admit(a("u"), 0)
+	if _, v := l.admit(a("t"), 0); v.Outcome != ConcurrencyLimited {
 		t.Errorf("%v, want one cap for all that share the entry", v.Outcome)
 	}
 	// There is room now, but t holds a slot of the shared entry.
 	other.Release()
-	second, v := l.Admit(a("t"), 101*second)
+	second, v := l.admit(a("t"), 101*second)
 	if v.Outcome != Admitted || l.tables[Registered].peek(id{KindTenant, "t"}) != nil {
 		t.Errorf("%v: t has a second cap", v.Outcome)
 	}
-	if _, v := l.Admit(a("t"), 102*1e9); v.Outcome != ConcurrencyLimited {
+	if _, v := l.admit(a("t"), 102*1e9); v.Outcome != ConcurrencyLimited {
 		t.Errorf("%v: over the cap", v.Outcome)
 	}
-	if _, v := l.Admit(a("v"), 102*1e9); v.Outcome != Admitted || l.tables[Registered].peek(id{KindTenant, "v"}) == nil {
+	if _, v := l.admit(a("v"), 102*1e9); v.Outcome != Admitted || l.tables[Registered].peek(id{KindTenant, "v"}) == nil {
 		t.Errorf("%v: v is held up by others' slots although there is room", v.Outcome)
 	}
 	first.Release()
 	second.Release()
-	if _, v := l.Admit(a("t"), 103*1e9); v.Outcome != Admitted || l.tables[Registered].peek(id{KindTenant, "t"}) == nil {
+	if _, v := l.admit(a("t"), 103*1e9); v.Outcome != Admitted || l.tables[Registered].peek(id{KindTenant, "t"}) == nil {
 		t.Errorf("%v: t has no entry of its own", v.Outcome)
 	}
 }
@@ -459,7 +479,7 @@ func TestEvictionChangesNoVerdict(t *testing.T) {
 			}
 			switch rapid.IntRange(0, 4).Draw(t, "op") {
 			case 0, 1, 2:
-				ticket, v := l.Admit(Admission{Tenant: name, TenantLimit: limit, TenantSlots: most, Service: "s"}, now)
+				ticket, v := l.admit(admission{Tenant: name, TenantLimit: limit, TenantSlots: most, Service: "s"}, now)
 				if v.Outcome != Admitted {
 					break
 				}

@@ -46,14 +46,15 @@ func (l *Local) ticketLocked(e *entry, service *pool, guest string, now int64) T
 	} else {
 		e.slots.free, h.next = h.next, nil
 	}
-	h.held.turn++
-	h.held.service, h.held.since, h.held.guest = service, now, guest
-	return Ticket{handle: h, turn: h.held.turn}
+	c := h.held
+	c.turn++
+	c.service, c.since, c.guest = service, now, guest
+	return Ticket{handle: h, turn: c.turn}
 }
 
 func (c *held) release(turn uint64, h *slotHandle) {
 	e := c.tenant
-	now := c.local.now(0)
+	now := c.local.now()
 	e.mu.Lock()
 	if c.turn != turn {
 		e.mu.Unlock()
@@ -66,18 +67,24 @@ func (c *held) release(turn uint64, h *slotHandle) {
 	if c.guest != "" {
 		e.dismissLocked(c.guest)
 	}
+	s := e.slots
 	if h != nil {
-		h.next, e.slots.free = e.slots.free, h
+		h.next, s.free = s.free, h
 	}
-	e.slots.hold = averaged(e.slots.hold, lasted)
-	e.slots.inUse--
-	e.last = max(e.last, now)
-	if e.slots.inUse == 0 {
+	s.hold = averaged(s.hold, lasted)
+	s.inUse--
+	noted := s.unnote(service)
+	e.bucket.seen = max(e.bucket.seen, now)
+	if s.inUse == 0 {
 		e.unpinLocked(now)
 	}
 	e.mu.Unlock()
-	service.give(lasted)
-	c.local.process.give(lasted)
+	if !noted {
+		service.give(lasted)
+	}
+	if c.local.options.MaxInFlight > 0 {
+		c.local.process.give(lasted)
+	}
 }
 
 // reclaim runs when no ticket can reach the slots any more. If a call still
@@ -97,16 +104,9 @@ func (c *held) reclaim() {
 	}
 }
 
-// welcomeLocked and dismissLocked keep the guests of an overflow entry.
-func (e *entry) welcomeLocked(partition string) {
-	if e.guests == nil {
-		e.guests = make(map[string]int)
-	}
-	e.guests[partition]++
-}
-
-func (e *entry) dismissLocked(partition string) {
-	if e.guests[partition]--; e.guests[partition] == 0 {
-		delete(e.guests, partition)
+func (e *entry) dismissLocked(guest string) {
+	guests := e.rare.guests
+	if guests[guest]--; guests[guest] == 0 {
+		delete(guests, guest)
 	}
 }

@@ -87,17 +87,15 @@ type Verdict struct {
 	Wait time.Duration
 	// Never: no wait helps.
 	Never bool
-	// Partition is the partition key of the limit that decided a refusal.
-	Partition string
 
-	violated uint16 // a bit per Kind
 	n        uint8
+	violated uint16 // a bit per Kind
+	kinds    [6]Kind
 	samples  [6]sample
 }
 
 // sample is a Reading before its divisions, which most callers never ask for.
 type sample struct {
-	kind  Kind
 	limit Limit // of a gauge: Burst is the cap
 	level int64 // tat - now; of a gauge: slots in use
 }
@@ -119,7 +117,7 @@ func (v *Verdict) Violated() iter.Seq[Kind] {
 func (v *Verdict) Readings() iter.Seq[Reading] {
 	return func(yield func(Reading) bool) {
 		for i := range v.samples[:v.n] {
-			if !yield(v.samples[i].reading()) {
+			if !yield(v.samples[i].reading(v.kinds[i])) {
 				return
 			}
 		}
@@ -128,40 +126,36 @@ func (v *Verdict) Readings() iter.Seq[Reading] {
 
 // refuse adds a refusal to the verdict. A bucket's outranks a cap's; of equals
 // the one with the longer wait decides, and of those the first.
-func (v *Verdict) refuse(o Outcome, k Kind, partition string, wait time.Duration) {
+func (v *Verdict) refuse(o Outcome, k Kind, wait time.Duration) {
 	v.violate(k)
 	if o == ConcurrencyLimited && v.Outcome == RateLimited {
 		return
 	}
 	if v.Outcome == Admitted || wait > v.Wait {
-		v.Limit, v.Partition, v.Wait = k, partition, wait
+		v.Limit, v.Wait = k, wait
 	}
 	v.Outcome = o
 }
 
 func (v *Verdict) violate(k Kind) { v.violated |= 1 << k }
 
-func (v *Verdict) sampleBucket(k Kind, b *bucket, now int64) {
-	if b.limit.Unlimited() {
-		return
-	}
-	v.samples[v.n] = sample{kind: k, limit: b.limit, level: b.tat - now}
+func (v *Verdict) sample(k Kind, l Limit, level int64) {
+	v.kinds[v.n], v.samples[v.n] = k, sample{l, level}
 	v.n++
 }
 
+// sampleSlots notes how many slots of a cap are in use; without a cap, nothing.
 func (v *Verdict) sampleSlots(k Kind, used, most int64) {
-	if most <= 0 {
-		return
+	if most > 0 {
+		v.sample(k, Limit{Burst: most}, used)
 	}
-	v.samples[v.n] = sample{kind: k, limit: Limit{Burst: most}, level: used}
-	v.n++
 }
 
-func (s sample) reading() Reading {
-	if s.kind.Gauge() {
-		return Reading{Kind: s.kind, Quota: s.limit.Burst, Remaining: max(0, s.limit.Burst-s.level), Gauge: true}
+func (s sample) reading(k Kind) Reading {
+	if k.Gauge() {
+		return Reading{Kind: k, Quota: s.limit.Burst, Remaining: max(0, s.limit.Burst-s.level), Gauge: true}
 	}
-	r := Reading{Kind: s.kind, Quota: s.limit.Burst, Window: s.limit.Window()}
+	r := Reading{Kind: k, Quota: s.limit.Burst, Window: s.limit.Window()}
 	if s.limit.Unlimited() {
 		return r
 	}

@@ -1,0 +1,129 @@
+package gateway
+
+import (
+	"errors"
+	"sync/atomic"
+
+	"agentgw/internal/identity"
+	"agentgw/internal/ratelimit"
+	"agentgw/internal/registry"
+)
+
+// view is everything that decides one call, as it stood when the call came. What
+// a call is charged to is worked out with it, once, and kept beside each key with
+// the place of its state in the limiter: a call looks nothing up by name. The
+// state itself is the limiter's and outlives every view.
+type view struct {
+	registry *registry.Snapshot
+	keys     *identity.Directory
+	accounts []account // of each key, by its number in keys
+	services map[string]*service
+}
+
+// account is what the calls of one key are charged to.
+type account struct {
+	key *ratelimit.Ref
+	// principals have a tenant of their own, and all other calls are charged to
+	// tenant; see identity.Key.TenantOf for who is who.
+	principals map[string]*ratelimit.Ref
+	tenant     *ratelimit.Ref
+	// buckets are the key's at each service that has a rate, by the service's
+	// number; made when they are first used, as most never are.
+	buckets []atomic.Pointer[ratelimit.Ref]
+}
+
+// service is the limits of one service.
+type service struct {
+	slots  *ratelimit.Service
+	limit  ratelimit.Limit
+	number int // among the services that have a rate
+}
+
+// Use makes the next call, and every one after it, be decided by this registry
+// and these keys. A call under way keeps what it began with.
+func (g *Gateway) Use(snapshot *registry.Snapshot, effective *registry.Effective, keys *identity.Directory) error {
+	v := &view{registry: snapshot, keys: keys, services: make(map[string]*service, len(snapshot.Services))}
+	var problems []error
+	limit := func(l registry.Limits) ratelimit.Limit {
+		made, err := ratelimit.NewLimit(l.RPS, int64(l.Burst))
+		problems = append(problems, err)
+		return made
+	}
+
+	rates := 0
+	for name := range snapshot.Services {
+		l := effective.Service(name)
+		s := &service{slots: ratelimit.NewService(name, int64(l.MaxInflight)), limit: limit(l), number: rates}
+		if !s.limit.Unlimited() {
+			rates++
+		}
+		v.services[name] = s
+	}
+
+	tenants := map[identity.Tenant]*ratelimit.Ref{}
+	tenant := func(t identity.Tenant) *ratelimit.Ref {
+		if r := tenants[t]; r != nil {
+			return r
+		}
+		named := ""
+		if t.Kind == identity.KindTenant {
+			named = t.Name
+		}
+		l := effective.Tenant(named)
+		tenants[t] = ratelimit.NewTenant(ratelimit.Registered, t.String(), limit(l), int64(l.MaxInflight))
+		return tenants[t]
+	}
+
+	for _, k := range keys.Keys() {
+		var own *registry.Rate
+		if k.Limits != nil {
+			own = &registry.Rate{RPS: k.Limits.RPS, Burst: k.Limits.Burst}
+		}
+		others := k.TenantOf("", g.settings.KeyMaxPrincipals)
+		a := account{
+			key:     ratelimit.NewRef(ratelimit.Registered, ratelimit.KindKey, "key:"+k.ID, limit(effective.Key(own))),
+			tenant:  tenant(others),
+			buckets: make([]atomic.Pointer[ratelimit.Ref], rates),
+		}
+		for _, user := range k.Users {
+			if t := k.TenantOf(user, g.settings.KeyMaxPrincipals); t != others {
+				if a.principals == nil {
+					a.principals = map[string]*ratelimit.Ref{}
+				}
+				a.principals[user] = tenant(t)
+			}
+		}
+		v.accounts = append(v.accounts, a)
+	}
+	if err := errors.Join(problems...); err != nil {
+		return err
+	}
+	g.current.Store(v)
+	return nil
+}
+
+// account is what the calls of k are charged to.
+func (v *view) account(k *identity.Key) *account { return &v.accounts[k.Number()] }
+
+// of is the tenant that a call on behalf of principal is charged to.
+func (a *account) of(principal string) *ratelimit.Ref {
+	if t := a.principals[principal]; t != nil {
+		return t
+	}
+	return a.tenant
+}
+
+// at is the key's bucket at s, or nil where s has no rate.
+func (a *account) at(s *service, key *identity.Key, name string) *ratelimit.Ref {
+	if s.limit.Unlimited() {
+		return nil
+	}
+	place := &a.buckets[s.number]
+	r := place.Load()
+	if r == nil {
+		// Two calls may make two: they are of one bucket.
+		r = ratelimit.NewRef(ratelimit.Registered, ratelimit.KindService, ratelimit.ServiceBucket(key.ID, name), s.limit)
+		place.Store(r)
+	}
+	return r
+}

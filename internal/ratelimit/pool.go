@@ -1,0 +1,113 @@
+package ratelimit
+
+import "sync/atomic"
+
+// pool is the calls in flight that many tenants share a cap of: a service's, or
+// the process's. It has no lock, as all calls would queue for it.
+//
+// Nor does every call pay for a number that all processors write. While a pool
+// has no cap its calls are counted by their tenants, under the locks that these
+// hold anyway. When the first cap comes it begins to count, takes over what the
+// tenants counted, and goes on for good: a cap that is set while calls run holds
+// for those too.
+type pool struct {
+	name  string
+	inUse atomic.Int64
+	most  atomic.Int64 // the cap at the last admission, for operators
+	hold  atomic.Int64
+	// counts: calls that begin now are in inUse. whole: those that ran before
+	// are, too.
+	counts, whole atomic.Bool
+}
+
+// take takes one slot of most, which is not 0, and reports whether there was one.
+func (p *pool) take(most int64) bool {
+	for {
+		n := p.inUse.Load()
+		if n >= most {
+			return false
+		}
+		if p.inUse.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+}
+
+func (p *pool) full(most int64) bool { return p.inUse.Load() >= most }
+
+func (p *pool) give(held int64) {
+	// A lost update by a concurrent release costs a sample of an estimate.
+	p.hold.Store(averaged(p.hold.Load(), held))
+	p.inUse.Add(-1)
+}
+
+// pool returns the calls in flight of s, ready to be held against its cap.
+func (l *Local) pool(s *Service) *pool {
+	p := s.pool.Load()
+	if p == nil {
+		p = l.service(s.name)
+		s.pool.Store(p)
+	}
+	if p.most.Load() != s.slots {
+		p.most.Store(s.slots)
+	}
+	if s.slots > 0 && !p.whole.Load() {
+		l.count(p)
+	}
+	return p
+}
+
+// service returns the calls in flight of a service. Services are named by the
+// operator, not by callers, so they are few and stay.
+func (l *Local) service(name string) *pool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p := l.services[name]
+	if p == nil {
+		p = &pool{name: name}
+		l.services[name] = p
+	}
+	return p
+}
+
+// count makes p count its own calls. Whoever is admitted from here on sees that
+// it does, at the latest once its tenant is pinned: see occupyLocked. So a tenant
+// that is not found among the pinned has nothing to hand over.
+func (l *Local) count(p *pool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if p.whole.Load() {
+		return
+	}
+	p.counts.Store(true)
+	l.eachPinned(func(s *slots) {
+		for i := range s.uncounted {
+			if t := &s.uncounted[i]; t.of == p {
+				p.inUse.Add(t.n)
+				t.n = 0
+			}
+		}
+	})
+	p.whole.Store(true)
+}
+
+// eachPinned calls f, under its entry's lock, for the slots of every tenant that
+// has calls in flight before it is called and until it returns.
+func (l *Local) eachPinned(f func(*slots)) {
+	visit := func(e *entry) {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if e.slots != nil {
+			f(e.slots)
+		}
+	}
+	visit(l.nobody)
+	for _, t := range l.tables {
+		visit(t.overflow[KindTenant])
+		for _, s := range t.shards {
+			for _, e := range s.pinned() {
+				visit(e)
+			}
+		}
+	}
+}

@@ -1,0 +1,55 @@
+package ratelimit
+
+import (
+	"strconv"
+	"sync/atomic"
+)
+
+// Ref is a partition key under the limits that now hold for it. It remembers
+// where its state is, so that whoever keeps a Ref pays for no look-up: make one
+// for each key and tenant when the limits are read, and a new one when they
+// change. The state is the partition key's, not the Ref's: any number of Refs of
+// one name, under whatever limits, charge the same bucket, and a Ref goes on
+// working when its entry is evicted.
+//
+// A Ref belongs to the first limiter that it is used with. It is safe for
+// concurrent use and must not be copied.
+type Ref struct {
+	entry atomic.Pointer[entry]
+	limit Limit
+	slots int64
+	id    id
+	table Table
+}
+
+// NewRef returns the bucket of partition in table under limit, which may be
+// unlimited. It creates no entry.
+func NewRef(table Table, kind Kind, partition string, limit Limit) *Ref {
+	return &Ref{table: table, id: id{kind, partition}, limit: limit}
+}
+
+// NewTenant returns a tenant: its bucket under limit, and its calls in flight
+// under a cap of slots, of which 0 is none. It creates no entry.
+func NewTenant(table Table, partition string, limit Limit, slots int64) *Ref {
+	return &Ref{table: table, id: id{KindTenant, partition}, limit: limit, slots: slots}
+}
+
+// Partition is the partition key that r is of.
+func (r *Ref) Partition() string { return r.id.partition }
+
+// Service is a service under its cap of calls in flight. What is said of a Ref
+// holds of it too.
+type Service struct {
+	pool  atomic.Pointer[pool]
+	name  string
+	slots int64
+}
+
+// NewService returns the service of that name under a cap of slots; 0 is none.
+func NewService(name string, slots int64) *Service { return &Service{name: name, slots: slots} }
+
+// ServiceBucket is the partition key of the bucket of one key at one service. No
+// two pairs share one, whatever bytes the names hold.
+func ServiceBucket(key, service string) string {
+	return strconv.Itoa(len(key)) + ":" + key + "/" + service
+}
