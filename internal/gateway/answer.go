@@ -51,9 +51,11 @@ func (a *answer) extend() {
 
 // WriteHeader keeps a final status back until there is something to send with
 // it, so that an answer whose outcome cannot be recorded can still become a
-// refusal. Whoever is done without having written calls commit.
+// refusal. Whoever is done without having written calls commit. A 1xx goes out
+// at once, without what does not reach the agent.
 func (a *answer) WriteHeader(status int) {
 	if status < 200 && status != http.StatusSwitchingProtocols {
+		keep(a.Header())
 		a.extend()
 		a.ResponseWriter.WriteHeader(status)
 		return

@@ -63,7 +63,10 @@ func (g *Gateway) forward(call *Call, service *registry.Service, target *registr
 	defer stopFirst()
 	sent := g.clock.Now()
 
+	// The gateway's own fields belong to the final answer: a 1xx that comes first
+	// would take them with it, as ReverseProxy clears the header after each.
 	own := maps.Clone(out.Header())
+	clear(out.Header())
 	proxy := httputil.ReverseProxy{
 		// Last, so that no rule about what may not pass on can take it away.
 		Rewrite:    func(r *httputil.ProxyRequest) { credential.Apply(r.Out) },
@@ -78,9 +81,11 @@ func (g *Gateway) forward(call *Call, service *registry.Service, target *registr
 			after := g.clock.Now().Sub(sent)
 			at.answered(res.StatusCode, after)
 			g.answered(service.Name, after)
+			maps.Copy(out.Header(), own)
 			if res.Header["Content-Type"] == nil {
 				out.Header()["Content-Type"] = nil // or the server would guess one
 			}
+			oneAuthor(out.Header(), res.Header, res.StatusCode)
 			return g.relay(ctx, cancel, res, at, running, release, service.BaseURL)
 		},
 	}

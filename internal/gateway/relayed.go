@@ -28,6 +28,20 @@ func keep(h http.Header) {
 	}
 }
 
+// oneAuthor leaves each of the RateLimit fields to one author, own or the
+// upstream: both are lists, and two lists in one field are one, in which nobody
+// could tell whose an item is, and which an older syntax of the upstream's would
+// spoil as a whole. The gateway's fields stand, but for an upstream's own 429,
+// which passes as it is.
+func oneAuthor(own, upstream http.Header, status int) {
+	out := upstream
+	if status == http.StatusTooManyRequests && (upstream["Ratelimit"] != nil || upstream["Ratelimit-Policy"] != nil) {
+		out = own
+	}
+	delete(out, "Ratelimit")
+	delete(out, "Ratelimit-Policy")
+}
+
 // keepTrailer is keep for the trailer, where some fields have no place at all
 // (RFC 9110, section 6.5.1): whoever merges it into the header would take a
 // length or a session from behind the body.
