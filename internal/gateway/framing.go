@@ -36,8 +36,8 @@ func framed(stall time.Duration, next http.Handler) http.Handler {
 }
 
 // incoming reads the body of a request. A client that gives no byte for the
-// stall is given up; however slow, one that gives some is not. The wait ends
-// with the body: a deadline that outlived it would end the call under way.
+// stall is given up; however slow, one that gives some is not. The deadline ends
+// with the body: net/http takes it back when it begins to watch for a hang-up.
 type incoming struct {
 	body    io.Reader
 	control *http.ResponseController
@@ -48,9 +48,5 @@ func (in incoming) Read(p []byte) (int, error) {
 	if in.stall > 0 {
 		_ = in.control.SetReadDeadline(deadline(in.stall))
 	}
-	n, err := in.body.Read(p)
-	if err == io.EOF && in.stall > 0 {
-		_ = in.control.SetReadDeadline(time.Time{})
-	}
-	return n, err
+	return in.body.Read(p)
 }

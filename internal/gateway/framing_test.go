@@ -249,11 +249,11 @@ func TestClientThatStopsSending(t *testing.T) {
 	raw := g.raw(bareCall)
 	head := strings.TrimSuffix(raw, bareCall)
 	p.write(head)
-	began := time.Now()
 	for i := range bareCall {
 		p.write(bareCall[i : i+1])
-		time.Sleep(stall / 60) // the pace of a slow client is what this is about
+		time.Sleep(stall / 20) // the pace of a slow client is what this is about
 	}
+	began := time.Now()
 	eventually(t, "the call is under way for longer than the stall", func() bool { return time.Since(began) > 2*stall && len(w.all()) == 1 })
 	close(release)
 	if res, body := p.answer(); res.StatusCode != 200 || body != "{}" {

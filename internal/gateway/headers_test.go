@@ -79,10 +79,16 @@ func withoutID(t *testing.T, w *wire) []string {
 	return list
 }
 
+// connections name what the next hop shall not see, in several lines of which
+// the first is empty: what the agent sent, and what the gateway will add.
+var connections = []string{
+	"Connection:", "Connection: X-Forwarded-For, Authorization", "Connection: close, , X-Secret",
+	"Connection: X-Request-Id, User-Agent, Cookie, X-Api-Key,Proxy-Authorization, traceparent",
+}
+
 // hostile are header lines of an agent that tries to speak to the upstream, or
-// in the gateway's name, or to have the gateway's own headers taken away.
+// in the gateway's name.
 var hostile = []string{
-	"Connection:", "Connection: X-Forwarded-For, Authorization", "Connection: close, , X-Secret", "Connection: X-Request-Id, User-Agent, Cookie, X-Api-Key,Proxy-Authorization, Traceparent",
 	"Proxy-Connection: keep-alive", "Keep-Alive: timeout=5", "X-Secret: 1", "X-Forwarded-For: 1.2.3.4", "X-Forwarded-Host: evil", "Forwarded: for=1.2.3.4", "X-Real-Ip: 1.2.3.4",
 	"Cookie: session=mine", "Proxy-Authorization: Basic eDp5", "X-Request-Id: forged", "User-Agent: curl/8", "Via: 1.1 evil", "X-Gateway-Tenant: acme", "Agentgate-Receipt: forged",
 	"Origin: https://evil", "Referer: https://evil", "X-Original-Url: /payroll", "X-Http-Method-Override: DELETE", "Te: trailers, gzip", "Upgrade: websocket", "Content-Encoding: identity",
@@ -119,7 +125,7 @@ func TestRequestOnTheWire(t *testing.T) {
 		{"bare", "make", `{}`, "POST /x HTTP/1.1", append([]string{"Content-Length: 2"}, with("Content-Type: application/json")...), "{}"},
 	} {
 		p := g.dial()
-		p.write(g.raw(fmt.Sprintf(`{"service":%q,"action":%q,"params":%s}`, c.service, c.action, c.params), hostile...))
+		p.write(g.raw(fmt.Sprintf(`{"service":%q,"action":%q,"params":%s}`, c.service, c.action, c.params), append(connections, hostile...)...))
 		if res, body := p.answer(); res.StatusCode != 200 {
 			t.Errorf("%s %s: %s %s", c.service, c.params, res.Status, body)
 			continue
@@ -132,6 +138,18 @@ func TestRequestOnTheWire(t *testing.T) {
 		if diff := cmp.Diff(append([]string{c.first, host, "User-Agent: agentgw/test"}, c.header...), got); diff != "" || body != c.body {
 			t.Errorf("%s %s: %s body %q", c.service, c.params, diff, body)
 		}
+	}
+
+	// Without the Connection lines it is the allow-list alone that decides.
+	if res, body := g.send(g.raw(`{"service":"bare","action":"get"}`, hostile...)); res.StatusCode != 200 {
+		t.Fatalf("%s %s", res.Status, body)
+	}
+	got := withoutID(t, w)
+	slices.Sort(got[3:])
+	want := with("Traceparent: 00-1-2-03")
+	slices.Sort(want)
+	if diff := cmp.Diff(append([]string{"GET /x HTTP/1.1", host, "User-Agent: agentgw/test"}, want...), got); diff != "" {
+		t.Error(diff)
 	}
 }
 
