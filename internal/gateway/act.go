@@ -62,8 +62,11 @@ func tooLarge(limit int64) *Error {
 }
 
 // checkHeader refuses a header whose name some server behind the gateway could
-// read as another one.
+// read as another one, and two lengths, which net/http refuses in HTTP/1 alone.
 func checkHeader(h http.Header) *Error {
+	if len(h["Content-Length"]) > 1 {
+		return refuse(BadRequest, "there are two Content-Length fields")
+	}
 	for name := range h {
 		if strings.IndexFunc(name, func(c rune) bool { return c == '_' || c < ' ' || c == 0x7f }) >= 0 {
 			return refuse(BadRequest, "the header name %.80q has an underscore or a control byte", name)

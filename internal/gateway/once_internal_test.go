@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 )
 
@@ -12,9 +13,9 @@ import (
 // since it was made with a body that can be had twice and calls itself
 // idempotent.
 func TestSendOnceTakesAnyRequest(t *testing.T) {
-	seen := 0
+	var seen atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		if seen++; seen > 1 {
+		if seen.Add(1) > 1 {
 			panic(http.ErrAbortHandler)
 		}
 	}))
@@ -35,7 +36,7 @@ func TestSendOnceTakesAnyRequest(t *testing.T) {
 			_ = res.Body.Close()
 		}
 	}
-	if seen != 2 {
-		t.Errorf("2 requests became %d", seen)
+	if n := seen.Load(); n != 2 {
+		t.Errorf("2 requests became %d", n)
 	}
 }
