@@ -1,0 +1,165 @@
+package registry_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/jonboulle/clockwork"
+	"go.uber.org/goleak"
+
+	"agentgw/internal/registry"
+)
+
+// watched is a file that is watched, and what the watcher read of it.
+type watched struct {
+	t     *testing.T
+	clock *clockwork.FakeClock
+	path  string
+	read  chan string
+}
+
+func watch(t *testing.T, path string, failed func(error)) *watched {
+	t.Helper()
+	w := &watched{t: t, clock: clockwork.NewFakeClock(), path: path, read: make(chan string, 100)}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		registry.Watch(ctx, w.clock, path, func() {
+			data, err := os.ReadFile(path)
+			if err != nil {
+				data = []byte("gone")
+			}
+			w.read <- string(data)
+		}, failed)
+	}()
+	t.Cleanup(func() { cancel(); <-ended })
+	<-w.read // as it was at the start
+	return w
+}
+
+// becomes says that the watcher reads want once all is quiet, however often it
+// had to begin its wait anew. It has two timers running then: its poll, and the
+// wait for quiet after it saw a change.
+func (w *watched) becomes(want string) {
+	w.t.Helper()
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+		waits := w.clock.BlockUntilContext(ctx, 2) == nil
+		cancel()
+		if waits {
+			w.clock.Advance(250 * time.Millisecond)
+		}
+		select {
+		case got := <-w.read:
+			if got != want {
+				w.t.Fatalf("read %q, want %q", got, want)
+			}
+			return
+		case <-time.After(time.Millisecond):
+		}
+	}
+	w.t.Fatalf("the watcher never noticed %q", want)
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestWatchSeesEveryFinalState: however a new state comes about, it is read.
+func TestWatchSeesEveryFinalState(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	folder := t.TempDir()
+	path := filepath.Join(folder, "registry.yaml")
+	must(t, os.WriteFile(path, []byte("0"), 0o600))
+	t.Run("files", func(t *testing.T) {
+		w := watch(t, path, func(err error) { t.Error(err) })
+		for round := range 20 {
+			text := fmt.Sprintf("renamed %d", round)
+			must(t, os.WriteFile(path+".new", []byte(text), 0o600))
+			must(t, os.Rename(path+".new", path))
+			w.becomes(text)
+
+			text = fmt.Sprintf("in two writes %d", round)
+			f, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC, 0)
+			must(t, err)
+			_, err = f.WriteString(text[:5])
+			must(t, err)
+			_, err = f.WriteString(text[5:])
+			must(t, err)
+			must(t, f.Close())
+			w.becomes(text)
+
+			must(t, os.Remove(path))
+			w.becomes("gone")
+			must(t, os.WriteFile(path, fmt.Append(nil, round), 0o600))
+			w.becomes(fmt.Sprint(round))
+		}
+	})
+}
+
+// TestWatchSeesMountedConfigurationSwapped: Kubernetes mounts a file as a link
+// into ..data, itself a link, which is put in place by a rename; the folder of
+// the old state is then deleted.
+func TestWatchSeesMountedConfigurationSwapped(t *testing.T) {
+	folder := t.TempDir()
+	path := filepath.Join(folder, "registry.yaml")
+	swap := func(text string) {
+		old, _ := os.Readlink(filepath.Join(folder, "..data"))
+		state, err := os.MkdirTemp(folder, "..state")
+		must(t, err)
+		must(t, os.WriteFile(filepath.Join(state, "registry.yaml"), []byte(text), 0o600))
+		must(t, os.Symlink(filepath.Base(state), filepath.Join(folder, "..data_tmp")))
+		must(t, os.Rename(filepath.Join(folder, "..data_tmp"), filepath.Join(folder, "..data")))
+		if old != "" {
+			must(t, os.RemoveAll(filepath.Join(folder, old)))
+		}
+	}
+	swap("0")
+	must(t, os.Symlink(filepath.Join("..data", "registry.yaml"), path))
+	w := watch(t, path, func(err error) { t.Error(err) })
+	for round := range 100 {
+		text := fmt.Sprintf("state %d", round)
+		swap(text)
+		w.becomes(text)
+	}
+}
+
+// TestWatchFollowsALinkElsewhere: the file may be a link to one in a folder of
+// its own, which is then written to.
+func TestWatchFollowsALinkElsewhere(t *testing.T) {
+	path, elsewhere := filepath.Join(t.TempDir(), "registry.yaml"), filepath.Join(t.TempDir(), "real.yaml")
+	must(t, os.WriteFile(elsewhere, []byte("0"), 0o600))
+	must(t, os.Symlink(elsewhere, path))
+	w := watch(t, path, func(err error) { t.Error(err) })
+	for round := range 5 {
+		text := fmt.Sprintf("elsewhere %d", round)
+		must(t, os.WriteFile(elsewhere, []byte(text), 0o600))
+		w.becomes(text)
+	}
+}
+
+// TestWatchHasANet: a folder that cannot be watched is said once, and the file
+// is looked at all the same.
+func TestWatchHasANet(t *testing.T) {
+	folder := filepath.Join(t.TempDir(), "not yet")
+	path := filepath.Join(folder, "registry.yaml")
+	told := make(chan error, 2)
+	w := watch(t, path, func(err error) { told <- err })
+	if err := <-told; err == nil {
+		t.Error("nothing was said")
+	}
+	must(t, os.Mkdir(folder, 0o700))
+	must(t, os.WriteFile(path, []byte("there"), 0o600))
+	w.clock.Advance(30 * time.Second)
+	if got := <-w.read; got != "there" {
+		t.Errorf("read %q", got)
+	}
+}
