@@ -93,7 +93,7 @@ func (c *cli) demo(folder, listen, adminListen string) error {
 	if err != nil {
 		return exit(exitCannotRun, err)
 	}
-	s, err := start(settings, snapshot, c.logger(settings))
+	s, err := start(settings, snapshot, nil, c.logger(settings))
 	if err != nil {
 		return exit(exitCannotRun, err)
 	}

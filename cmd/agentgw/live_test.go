@@ -40,7 +40,7 @@ func TestChangesReachARunningGateway(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := start(settings, snapshot, slog.New(slog.DiscardHandler))
+	s, err := start(settings, snapshot, nil, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

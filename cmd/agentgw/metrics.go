@@ -14,7 +14,7 @@ import (
 type limiterCollector struct {
 	limiter *ratelimit.Local
 	nanos   ratelimit.Clock
-	named   map[string]bool // partition keys, such as tenant:acme
+	tenants func() []string // the names of those that the registry has now
 }
 
 var (
@@ -38,12 +38,13 @@ var (
 	leakedDesc     = prometheus.NewDesc("agentgate_limiter_tickets_leaked_total", "Slots lost without a release; stays 0.", nil, nil)
 )
 
-func newLimiterCollector(l *ratelimit.Local, nanos ratelimit.Clock, tenants []string) *limiterCollector {
-	c := &limiterCollector{limiter: l, nanos: nanos, named: map[string]bool{}}
-	for _, t := range tenants {
-		c.named[identity.NewTenant(identity.KindTenant, t).String()] = true
+// named returns the partition keys of named tenants, such as tenant:acme.
+func (c *limiterCollector) named() map[string]bool {
+	named := map[string]bool{}
+	for _, t := range c.tenants() {
+		named[identity.NewTenant(identity.KindTenant, t).String()] = true
 	}
-	return c
+	return named
 }
 
 // Describe implements prometheus.Collector.
@@ -70,7 +71,7 @@ func (r readings) counter(d *prometheus.Desc, v int64, labels ...string) {
 
 // Collect implements prometheus.Collector.
 func (c *limiterCollector) Collect(out chan<- prometheus.Metric) {
-	c.tenants(out)
+	c.inFlight(out)
 	c.buckets(out)
 	st := c.limiter.Stats()
 	for _, s := range st.Services {
@@ -83,13 +84,14 @@ func (c *limiterCollector) Collect(out chan<- prometheus.Metric) {
 	readings(out).counter(leakedDesc, st.LeakedTickets)
 }
 
-// tenants shows each named tenant, whether it has called or not, and the sum of
+// inFlight shows each named tenant, whether it has called or not, and the sum of
 // all others.
-func (c *limiterCollector) tenants(out readings) {
+func (c *limiterCollector) inFlight(out readings) {
 	var others int64
+	named := c.named()
 	seen := map[string]bool{}
 	c.limiter.Each(ratelimit.Registered, ratelimit.KindTenant, c.nanos.Nanos(), func(e ratelimit.Entry) bool {
-		if e.Overflow || !c.named[e.Partition] {
+		if e.Overflow || !named[e.Partition] {
 			others += e.InFlight
 			return true
 		}
@@ -99,7 +101,7 @@ func (c *limiterCollector) tenants(out readings) {
 		out.gauge(tokensDesc, e.Remaining, e.Partition)
 		return true
 	})
-	for name := range c.named {
+	for name := range named {
 		if !seen[name] {
 			out.gauge(inFlightDesc, 0, name)
 		}

@@ -6,13 +6,13 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
-	"maps"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
+	"strings"
 	"time"
 
 	"github.com/jonboulle/clockwork"
@@ -32,8 +32,7 @@ import (
 // server is one running gateway: every part of it, wired top to bottom by start
 // and taken down bottom to top by stop.
 type server struct {
-	settings *config.Settings
-	snapshot *registry.Snapshot
+	settings *config.Settings // as they were at the start
 	log      *slog.Logger
 	clock    clockwork.Clock
 	replica  string
@@ -44,6 +43,9 @@ type server struct {
 	limiter  *ratelimit.Local
 	gateway  *gateway.Gateway
 	metrics  *admin.Metrics
+	live     *live
+
+	adminToken secret.Text
 
 	certificate                       *certificate // nil: plain HTTP
 	agentsListener, operatorsListener net.Listener
@@ -58,11 +60,12 @@ type server struct {
 	firstKeyFile string
 }
 
-// start builds and starts a gateway. When it returns an error nothing is left
-// running.
-func start(settings *config.Settings, snapshot *registry.Snapshot, log *slog.Logger) (_ *server, err error) {
+// start builds and starts a gateway that serves by settings and snapshot, and
+// takes over what read returns when the registry file has changed. When it
+// returns an error nothing is left running.
+func start(settings *config.Settings, snapshot *registry.Snapshot, read reader, log *slog.Logger) (_ *server, err error) {
 	s := &server{
-		settings: settings, snapshot: snapshot, log: log, clock: clockwork.NewRealClock(),
+		settings: settings, log: log, clock: clockwork.NewRealClock(),
 		replica: rand.Text()[:12], failed: make(chan error, 2), draining: make(chan struct{}),
 	}
 	s.background, s.endBackground = context.WithCancel(context.Background())
@@ -72,7 +75,7 @@ func start(settings *config.Settings, snapshot *registry.Snapshot, log *slog.Log
 		}
 	}()
 
-	effective, err := snapshot.Effective(defaults(settings))
+	first, err := newRules(settings, snapshot)
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +96,7 @@ func start(settings *config.Settings, snapshot *registry.Snapshot, log *slog.Log
 	if s.store, err = store.Open(s.background, settings.DataDir); err != nil {
 		return nil, err
 	}
-	if err := s.makeFirstKey(); err != nil {
+	if err := s.makeFirstKey(snapshot); err != nil {
 		return nil, err
 	}
 	kek, err := vault.LoadKEK(s.background, vault.KEKSource{Value: settings.VaultKey, Folder: settings.DataDir}, s.store)
@@ -103,7 +106,7 @@ func start(settings *config.Settings, snapshot *registry.Snapshot, log *slog.Log
 	if s.vault, err = vault.Load(s.background, s.store, kek); err != nil {
 		return nil, err
 	}
-	if err := adminToken(settings); err != nil {
+	if s.adminToken, err = adminToken(settings); err != nil {
 		return nil, err
 	}
 
@@ -113,7 +116,6 @@ func start(settings *config.Settings, snapshot *registry.Snapshot, log *slog.Log
 		Warn:   func(table string) { log.Warn("a limiter table is full; new entries share one", "table", table) },
 		Leaked: func(partition string) { log.Error("a slot was lost without a release", "partition", partition) },
 	})
-	s.metrics.Collect(newLimiterCollector(s.limiter, nanos, slices.Collect(maps.Keys(snapshot.Tenants))))
 	paramsKey := kek.DeriveKey("receipt params")
 	s.gateway, err = gateway.New(gateway.Parts{
 		Settings: settings, Limiter: s.limiter, Nanos: nanos, Receipts: s.receipts, Vault: s.vault,
@@ -127,37 +129,20 @@ func start(settings *config.Settings, snapshot *registry.Snapshot, log *slog.Log
 	if err != nil {
 		return nil, err
 	}
-	if err := s.refresh(effective); err != nil {
+	s.live = &live{
+		read: read, store: s.store, vault: s.vault, gateway: s.gateway, clock: s.clock, log: log, inForce: s.metrics.RegistryInForce,
+	}
+	if err := s.live.begin(s.background, first); err != nil {
 		return nil, err
 	}
-	go s.store.Watch(s.background, s.clock, time.Second, func(int64) error {
-		return s.refresh(effective)
-	}, func(err error) {
-		log.Warn("a change of keys or credentials could not be taken over; the old ones hold", "error", err)
-	})
+	s.metrics.Collect(&limiterCollector{s.limiter, nanos, s.live.tenants})
+	go s.live.watchStore(s.background)
+	if read != nil {
+		go s.live.watchFile(s.background)
+	}
 	go s.sweep(nanos)
 	s.accept()
 	return s, nil
-}
-
-// refresh takes over the keys and credentials that the store holds now.
-func (s *server) refresh(effective *registry.Effective) error {
-	stored, err := s.store.Keys(s.background)
-	if err != nil {
-		return err
-	}
-	keys, shadowed := allKeys(s.snapshot.Keys, stored)
-	for _, id := range shadowed {
-		s.log.Warn("a key of the state store has the id of a key in the registry and is not served", "key", id)
-	}
-	directory, err := identity.NewDirectory(keys)
-	if err != nil {
-		return err
-	}
-	if err := s.vault.Reload(s.background); err != nil {
-		return err
-	}
-	return s.gateway.Use(s.snapshot, effective, directory)
 }
 
 // sweep lets idle limiter entries go, a few at a time.
@@ -176,9 +161,9 @@ func (s *server) sweep(nanos ratelimit.Clock) {
 
 // makeFirstKey makes one key for everything when there is none at all: a
 // gateway that nobody can call helps nobody.
-func (s *server) makeFirstKey() error {
+func (s *server) makeFirstKey(snapshot *registry.Snapshot) error {
 	stored, err := s.store.Keys(s.background)
-	if err != nil || len(stored) > 0 || len(s.snapshot.Keys) > 0 {
+	if err != nil || len(stored) > 0 || len(snapshot.Keys) > 0 {
 		return err
 	}
 	text, digest := identity.NewKey()
@@ -193,16 +178,26 @@ func (s *server) makeFirstKey() error {
 	})
 }
 
-// adminToken makes the operators' token on a first start.
-func adminToken(settings *config.Settings) error {
+// adminToken is the operators' token: the one that is set, else the one in the
+// data folder, which a first start makes.
+func adminToken(settings *config.Settings) (secret.Text, error) {
 	if !settings.AdminToken.Empty() {
-		return nil
+		return settings.AdminToken, nil
 	}
 	file := filepath.Join(settings.DataDir, "admin-token")
-	if _, err := os.Stat(file); err == nil {
-		return nil
+	text, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		text = []byte(rand.Text() + rand.Text() + "\n")
+		err = os.WriteFile(file, text, 0o600)
 	}
-	return os.WriteFile(file, []byte(rand.Text()+rand.Text()+"\n"), 0o600)
+	if err != nil {
+		return secret.Text{}, err
+	}
+	token := secret.New(strings.TrimSpace(string(text)))
+	if token.Empty() {
+		return secret.Text{}, fmt.Errorf("%s is empty: delete it to have a token made", file)
+	}
+	return token, nil
 }
 
 // bind takes the addresses and reads the certificate, before anything is made
@@ -233,7 +228,7 @@ func (s *server) accept() {
 		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10, ErrorLog: quiet,
 	}
 	s.operators = &http.Server{
-		Handler: admin.Handler(s.metrics, s.ready), ReadHeaderTimeout: 10 * time.Second,
+		Handler: admin.Handler(s.metrics, s.adminToken, operations{s.live, s.ready}), ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout: time.Minute, WriteTimeout: 30 * time.Second, ErrorLog: quiet,
 	}
 	if s.certificate != nil {
@@ -305,49 +300,4 @@ func (s *server) close() {
 	if s.store != nil {
 		_ = s.store.Close()
 	}
-}
-
-// allKeys joins the registry's keys and the live ones of the state store. A
-// stored key whose id or digest the registry has too is left out and named: the
-// file is what the operator reads. It must not fail the whole, or a clash would
-// keep every later revocation from taking effect.
-func allKeys(static []*registry.Key, stored []store.Key) (keys []*identity.Key, shadowed []string) {
-	ids, digests := map[string]bool{}, map[[32]byte]bool{}
-	for _, k := range static {
-		keys = append(keys, staticKey(k))
-		ids[k.ID], digests[k.Digest] = true, true
-	}
-	for _, k := range stored {
-		switch {
-		case !k.RevokedAt.IsZero():
-		case ids[k.ID] || digests[k.Digest]:
-			shadowed = append(shadowed, k.ID)
-		default:
-			keys = append(keys, storedKey(k))
-		}
-	}
-	return keys, shadowed
-}
-
-func staticKey(k *registry.Key) *identity.Key {
-	key := &identity.Key{
-		ID: k.ID, Digest: k.Digest, Services: k.Services, Actions: k.Actions, Users: k.Users, Tenant: k.Tenant,
-		User: k.User, Space: k.Space, Org: k.Org, Origin: k.Pos.String(),
-	}
-	if k.Rate != nil {
-		key.Limits = &identity.Limits{RPS: k.Rate.RPS, Burst: k.Rate.Burst}
-	}
-	return key
-}
-
-func storedKey(k store.Key) *identity.Key {
-	key := &identity.Key{
-		ID: k.ID, Digest: k.Digest, Services: k.Services, Actions: k.Actions, Users: k.Users, Tenant: k.Tenant,
-		User: k.User, Space: k.Space, Org: k.Org, CreatedAt: k.CreatedAt, NotBefore: k.NotBefore, NotAfter: k.NotAfter,
-		Origin: "the state store",
-	}
-	if k.Limits != nil {
-		key.Limits = &identity.Limits{RPS: k.Limits.RPS, Burst: k.Limits.Burst}
-	}
-	return key
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"agentgw/internal/config"
+	"agentgw/internal/registry"
 )
 
 func (c *cli) serveCommand() *cobra.Command {
@@ -23,7 +24,9 @@ func (c *cli) serveCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			s, err := start(settings, snapshot, c.logger(settings))
+			s, err := start(settings, snapshot, func() (*config.Settings, *registry.Snapshot, error) {
+				return c.readSettings(cmd, true)
+			}, c.logger(settings))
 			if err != nil {
 				return exit(exitCannotRun, err)
 			}
@@ -39,7 +42,7 @@ func (c *cli) serveCommand() *cobra.Command {
 // only to somebody who is looking: standard error may be a log collector.
 func (c *cli) sayStarted(s *server) {
 	s.log.Info("serving", "agents", s.agentsListener.Addr().String(), "admin", s.operatorsListener.Addr().String(),
-		"registry", s.snapshot.File, "data", s.settings.DataDir, "limits", "per process: replicas do not share them")
+		"registry", s.settings.Registry, "data", s.settings.DataDir, "limits", "per process: replicas do not share them")
 	if s.firstKey.Empty() {
 		return
 	}
@@ -49,17 +52,25 @@ func (c *cli) sayStarted(s *server) {
 	}
 }
 
-// untilStopped waits for a signal and drains; a second signal ends at once.
+// untilStopped waits for a signal to stop and drains; a second one ends at
+// once. SIGHUP has the registry file read again.
 func (c *cli) untilStopped(s *server) error {
-	signals := make(chan os.Signal, 2)
+	signals, hangUps := make(chan os.Signal, 2), make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	signal.Notify(hangUps, syscall.SIGHUP)
 	defer signal.Stop(signals)
-	select {
-	case err := <-s.failed:
-		s.stop(context.Background())
-		return exit(exitCannotRun, err)
-	case got := <-signals:
-		s.log.Info("draining", "signal", got.String(), "timeout", s.settings.DrainTimeout.String())
+	defer signal.Stop(hangUps)
+	for running := true; running; {
+		select {
+		case err := <-s.failed:
+			s.stop(context.Background())
+			return exit(exitCannotRun, err)
+		case <-hangUps:
+			_ = operations{s.live, s.ready}.Reload(s.background) // what is wrong is in the log
+		case got := <-signals:
+			s.log.Info("draining", "signal", got.String(), "timeout", s.settings.DrainTimeout.String())
+			running = false
+		}
 	}
 	done := make(chan struct{})
 	go func() { s.stop(context.Background()); close(done) }()

@@ -21,14 +21,18 @@ func addSettingsFlags(cmd *cobra.Command) {
 // settings reads the settings and the registry, which must be there. Its
 // errors carry the exit code, and name every problem of both.
 func (c *cli) settings(cmd *cobra.Command) (*config.Settings, *registry.Snapshot, error) {
-	return c.readSettings(cmd, true)
+	settings, snapshot, err := c.readSettings(cmd, true)
+	c.sayUnserved(settings, snapshot)
+	return settings, snapshot, err
 }
 
 // settingsWithoutRegistry is settings for commands that work on the data
 // folder and need no registry: where nobody named one and the default file is
 // not there, the snapshot is nil.
 func (c *cli) settingsWithoutRegistry(cmd *cobra.Command) (*config.Settings, *registry.Snapshot, error) {
-	return c.readSettings(cmd, false)
+	settings, snapshot, err := c.readSettings(cmd, false)
+	c.sayUnserved(settings, snapshot)
+	return settings, snapshot, err
 }
 
 func (c *cli) readSettings(cmd *cobra.Command, needRegistry bool) (*config.Settings, *registry.Snapshot, error) {
@@ -44,13 +48,21 @@ func (c *cli) readSettings(cmd *cobra.Command, needRegistry bool) (*config.Setti
 	if err := errors.Join(err, configErr); err != nil {
 		return nil, nil, exit(exitCannotRun, err)
 	}
+	return settings, snapshot, nil
+}
+
+// sayUnserved warns of what is set and not acted upon; of nothing where the
+// settings could not be read.
+func (c *cli) sayUnserved(settings *config.Settings, snapshot *registry.Snapshot) {
+	if settings == nil {
+		return
+	}
 	for _, w := range unserved(snapshot) {
 		fmt.Fprintf(c.stderr, "agentgw: warning: %v\n", w)
 	}
 	for _, w := range settings.Unserved() {
 		fmt.Fprintf(c.stderr, "agentgw: warning: %s\n", w)
 	}
-	return settings, snapshot, nil
 }
 
 // loadSettings joins flags, environment and the server: section of the

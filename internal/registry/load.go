@@ -45,6 +45,21 @@ func Load(path string) (*Snapshot, error) {
 	return Parse(path, data)
 }
 
+// HashFile returns the Hash that a Snapshot of the file at path would have,
+// whether it is sound or not.
+func HashFile(path string) (string, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return "", err
+	}
+	return hash(data), nil
+}
+
+func hash(data []byte) string {
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:])
+}
+
 // Parse checks data as the contents of a file of that name. The error is
 // Problems. It does not keep data.
 func Parse(file string, data []byte) (*Snapshot, error) {
@@ -59,8 +74,7 @@ func Parse(file string, data []byte) (*Snapshot, error) {
 		r.problems.sort()
 		return nil, r.problems
 	}
-	sum := sha256.Sum256(data)
-	s.File, s.Hash = file, hex.EncodeToString(sum[:])
+	s.File, s.Hash = file, hash(data)
 	return s, nil
 }
 

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"agentgw/internal/identity"
+	"agentgw/internal/registry"
+	"agentgw/internal/store"
+)
+
+// allKeys joins the registry's keys and the live ones of the state store. A
+// stored key whose id or digest the registry has too is left out and named: the
+// file is what the operator reads. It must not fail the whole, or a clash would
+// keep every later revocation from taking effect.
+func allKeys(static []*registry.Key, stored []store.Key) (keys []*identity.Key, shadowed []string) {
+	ids, digests := map[string]bool{}, map[[32]byte]bool{}
+	for _, k := range static {
+		keys = append(keys, staticKey(k))
+		ids[k.ID], digests[k.Digest] = true, true
+	}
+	for _, k := range stored {
+		switch {
+		case !k.RevokedAt.IsZero():
+		case ids[k.ID] || digests[k.Digest]:
+			shadowed = append(shadowed, k.ID)
+		default:
+			keys = append(keys, storedKey(k))
+		}
+	}
+	return keys, shadowed
+}
+
+func staticKey(k *registry.Key) *identity.Key {
+	key := &identity.Key{
+		ID: k.ID, Digest: k.Digest, Services: k.Services, Actions: k.Actions, Users: k.Users, Tenant: k.Tenant,
+		User: k.User, Space: k.Space, Org: k.Org, Origin: k.Pos.String(),
+	}
+	if k.Rate != nil {
+		key.Limits = &identity.Limits{RPS: k.Rate.RPS, Burst: k.Rate.Burst}
+	}
+	return key
+}
+
+func storedKey(k store.Key) *identity.Key {
+	key := &identity.Key{
+		ID: k.ID, Digest: k.Digest, Services: k.Services, Actions: k.Actions, Users: k.Users, Tenant: k.Tenant,
+		User: k.User, Space: k.Space, Org: k.Org, CreatedAt: k.CreatedAt, NotBefore: k.NotBefore, NotAfter: k.NotAfter,
+		Origin: "the state store",
+	}
+	if k.Limits != nil {
+		key.Limits = &identity.Limits{RPS: k.Limits.RPS, Burst: k.Limits.Burst}
+	}
+	return key
+}

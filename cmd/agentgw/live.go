@@ -1,0 +1,214 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jonboulle/clockwork"
+
+	"agentgw/internal/admin"
+	"agentgw/internal/config"
+	"agentgw/internal/gateway"
+	"agentgw/internal/identity"
+	"agentgw/internal/registry"
+	"agentgw/internal/store"
+	"agentgw/internal/vault"
+)
+
+// reader reads the registry file and the settings anew.
+type reader func() (*config.Settings, *registry.Snapshot, error)
+
+// rules are what calls are decided by, of one state of the registry file.
+type rules struct {
+	settings  *config.Settings
+	snapshot  *registry.Snapshot
+	effective *registry.Effective
+}
+
+func newRules(settings *config.Settings, snapshot *registry.Snapshot) (rules, error) {
+	effective, err := snapshot.Effective(defaults(settings))
+	return rules{settings, snapshot, effective}, err
+}
+
+// live keeps the gateway in step with the registry file and the state store. A
+// state of either that cannot be used leaves the last good one in force. Safe
+// for concurrent use.
+type live struct {
+	read    reader
+	store   *store.SQLite
+	vault   *vault.Vault
+	gateway *gateway.Gateway
+	clock   clockwork.Clock
+	log     *slog.Logger
+	inForce func(bool) // told whether the file, as it is, is in force
+
+	mu      sync.Mutex
+	running rules
+	since   time.Time
+	failure *admin.ReloadFailure // of the last reload; nil: the file is in force
+}
+
+// begin puts the first rules in force.
+func (l *live) begin(ctx context.Context, first rules) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.switchLocked(ctx, first)
+}
+
+// refresh takes over the keys and credentials that the store holds now.
+func (l *live) refresh(ctx context.Context) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	keys, unfit, err := l.keys(ctx, l.running)
+	if err != nil {
+		return err
+	}
+	// The others' changes must not wait for somebody to mend these.
+	for _, err := range unfit {
+		l.log.Warn("a key of the state store is not served", "error", err)
+	}
+	return l.gateway.Use(l.running.snapshot, l.running.effective, keys)
+}
+
+// reload takes over the registry file as it is now. The next call of everybody
+// is decided by it; a call under way keeps what it began with, also where its
+// key or service is gone from the file. The error is all that is wrong with it.
+// Unless somebody asked, what was logged of the same file is not logged again:
+// the watcher's net looks every 30 s.
+func (l *live) reload(ctx context.Context, asked bool) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	changed, err := l.takeLocked(ctx)
+	if err == nil {
+		if changed || asked {
+			l.log.Info("the registry file is in force", "file", l.running.snapshot.File, "sha256", l.running.snapshot.Hash, "changed", changed)
+		}
+		l.failure = nil
+		l.inForce(true)
+		return nil
+	}
+	if asked || l.failure == nil || l.failure.Err.Error() != err.Error() {
+		l.log.Error("the registry file cannot be used; what was served before is still served", "error", err)
+	}
+	l.failure = &admin.ReloadFailure{Err: err, At: l.clock.Now()}
+	l.inForce(false)
+	return err
+}
+
+// takeLocked puts the file in force, unless it is already.
+func (l *live) takeLocked(ctx context.Context) (changed bool, err error) {
+	settings, snapshot, err := l.read()
+	if err != nil {
+		return false, err
+	}
+	if snapshot.Hash == l.running.snapshot.Hash {
+		return false, nil
+	}
+	next, err := newRules(settings, snapshot)
+	if err != nil {
+		return false, err
+	}
+	if names := l.running.settings.OnlyAtStart(settings); len(names) > 0 {
+		l.log.Warn("settings changed that only a start reads", "settings", names)
+	}
+	return true, l.switchLocked(ctx, next)
+}
+
+func (l *live) switchLocked(ctx context.Context, next rules) error {
+	keys, unfit, err := l.keys(ctx, next)
+	if err := errors.Join(append(unfit, err)...); err != nil {
+		return err
+	}
+	if err := l.gateway.Use(next.snapshot, next.effective, keys); err != nil {
+		return err
+	}
+	l.running, l.since = next, l.clock.Now()
+	return nil
+}
+
+// keys joins the registry's keys with those of the store, and names those of
+// the store that r does not allow.
+func (l *live) keys(ctx context.Context, r rules) (_ *identity.Directory, unfit []error, err error) {
+	stored, err := l.store.Keys(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	stored = slices.DeleteFunc(stored, func(k store.Key) bool {
+		if !k.RevokedAt.IsZero() || k.Limits == nil {
+			return false
+		}
+		err := r.effective.CheckKey(&registry.Rate{RPS: k.Limits.RPS, Burst: k.Limits.Burst})
+		if err != nil {
+			unfit = append(unfit, fmt.Errorf("key %s of the state store: %w", k.ID, err))
+		}
+		return err != nil
+	})
+	keys, shadowed := allKeys(r.snapshot.Keys, stored)
+	for _, id := range shadowed {
+		l.log.Warn("a key of the state store has the id of a key in the registry and is not served", "key", id)
+	}
+	directory, err := identity.NewDirectory(keys)
+	if err != nil {
+		return nil, nil, err
+	}
+	return directory, unfit, l.vault.Reload(ctx)
+}
+
+// watchStore takes over what other processes do to the store, until ctx ends.
+func (l *live) watchStore(ctx context.Context) {
+	l.store.Watch(ctx, l.clock, time.Second, func(int64) error { return l.refresh(ctx) }, func(err error) {
+		l.log.Warn("a change of keys or credentials could not be taken over; the old ones hold", "error", err)
+	})
+}
+
+// watchFile takes over what becomes of the registry file, until ctx ends.
+func (l *live) watchFile(ctx context.Context) {
+	l.mu.Lock()
+	path := l.running.snapshot.File
+	l.mu.Unlock()
+	registry.Watch(ctx, l.clock, path, func() { _ = l.reload(ctx, false) }, func(err error) { // reload says itself what fails
+		l.log.Warn("the registry file cannot be watched; it is looked at every 30 s", "error", err)
+	})
+}
+
+// tenants are the names of the tenants that the registry has now.
+func (l *live) tenants() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Collect(maps.Keys(l.running.snapshot.Tenants))
+}
+
+// config tells what is in force, and what is on disk.
+func (l *live) config() admin.Config {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c := admin.Config{
+		File: l.running.snapshot.File, Running: l.running.snapshot.Hash, Since: l.since, Failure: l.failure,
+		Settings: l.running.settings.Values(),
+	}
+	c.OnDisk, c.OnDiskErr = registry.HashFile(c.File)
+	return c
+}
+
+// operations are what operators may do, for package admin.
+type operations struct {
+	live  *live
+	ready func() error
+}
+
+func (o operations) Ready() error { return o.ready() }
+
+func (o operations) Reload(ctx context.Context) error {
+	if o.live.read == nil {
+		return errors.New("this gateway was not started from a file")
+	}
+	return o.live.reload(ctx, true)
+}
+
+func (o operations) Config() admin.Config { return o.live.config() }

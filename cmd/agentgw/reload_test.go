@@ -1,0 +1,355 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"agentgw/internal/config"
+	"agentgw/internal/identity"
+	"agentgw/internal/registry"
+)
+
+// reloading is a gateway that runs by a file.
+type reloading struct {
+	t      *testing.T
+	file   string
+	key    string
+	digest [32]byte
+	log    *lockedBuffer
+	server *server
+	hold   chan struct{} // the upstream's /hold answers when it is closed
+	url    string
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// newReloading starts a gateway whose one key is of tenant t; limits is what
+// the registry says of that tenant. Refill is out of the picture: an hour's
+// burst is the most that there may be.
+func newReloading(t *testing.T, tenant string) *reloading {
+	t.Helper()
+	r := &reloading{t: t, file: filepath.Join(t.TempDir(), "registry.yaml"), log: &lockedBuffer{}, hold: make(chan struct{})}
+	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, in *http.Request) {
+		if in.URL.Path == "/hold" {
+			_, _ = io.WriteString(w, "begun")
+			_ = http.NewResponseController(w).Flush()
+			select {
+			case <-r.hold:
+			case <-in.Context().Done():
+			}
+		}
+	}))
+	t.Cleanup(upstream.Close)
+	r.url = upstream.URL
+	text, digest := identity.NewKey()
+	r.key, r.digest = text.Reveal(), digest
+	r.write(tenant)
+
+	flags := pflag.NewFlagSet("t", pflag.ContinueOnError)
+	config.Flags(flags)
+	if err := flags.Parse([]string{"--data-dir", t.TempDir(), "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0",
+		"--rate-key-rps", "1000", "--rate-key-burst", "1000", "--admin-token", "the-operators-token"}); err != nil {
+		t.Fatal(err)
+	}
+	read := func() (*config.Settings, *registry.Snapshot, error) {
+		snapshot, err := registry.Load(r.file)
+		if err != nil {
+			return nil, nil, err
+		}
+		settings, err := config.Load(flags, nil, nil)
+		return settings, snapshot, err
+	}
+	settings, snapshot, err := read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.server, err = start(settings, snapshot, read, slog.New(slog.NewTextHandler(r.log, nil))); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.server.stop(context.Background()) })
+	return r
+}
+
+// write puts a registry in place, as an editor does.
+func (r *reloading) write(tenant string) {
+	r.t.Helper()
+	text := fmt.Sprintf(`version: 1
+tenants:
+  t: %s
+keys:
+  - {id: k, sha256: "%x", services: ["*"], users: ["*"], tenant: t}
+services:
+  tools:
+    base_url: %s
+    allow_private: true
+    actions: {get: {method: GET, path: /x}, hold: {method: GET, path: /hold}}
+`, tenant, r.digest, r.url)
+	if err := os.WriteFile(r.file+".new", []byte(text), 0o600); err != nil {
+		r.t.Fatal(err)
+	}
+	if err := os.Rename(r.file+".new", r.file); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// operate asks the operators' API and returns status and body.
+func (r *reloading) operate(method, path, token string) (int, string) {
+	r.t.Helper()
+	request, err := http.NewRequest(method, "http://"+r.server.operatorsListener.Addr().String()+path, nil)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if token != "" {
+		request.Header.Set("Authorization", token)
+	}
+	res, err := http.DefaultClient.Do(request)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return res.StatusCode, string(body)
+}
+
+const operators = "Bearer the-operators-token"
+
+func (r *reloading) reload(tenant string) {
+	r.t.Helper()
+	r.write(tenant)
+	if status, body := r.operate("POST", "/admin/v1/reload", operators); status != 200 {
+		r.t.Fatalf("reload: %d %s", status, body)
+	}
+}
+
+// call calls and returns the answer, whose body is still to be read.
+func (r *reloading) call(action string) *http.Response {
+	r.t.Helper()
+	request, err := http.NewRequest("POST", "http://"+r.server.agentsListener.Addr().String()+"/v1/act",
+		strings.NewReader(`{"service":"tools","action":"`+action+`"}`))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	request.Header.Set("Agentgate-Key", r.key)
+	res, err := http.DefaultClient.Do(request)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { _ = res.Body.Close() })
+	return res
+}
+
+// admitted calls n times and counts those that were admitted.
+func (r *reloading) admitted(n int) (ok int) {
+	for range n {
+		res := r.call("get")
+		_, _ = io.Copy(io.Discard, res.Body)
+		if res.StatusCode == 200 {
+			ok++
+		}
+	}
+	return ok
+}
+
+// TestReloadKeepsWhatWasSpent: a reload mints nothing. A burst that is raised
+// does not come full, one that is lowered is the most there is, and back again.
+func TestReloadKeepsWhatWasSpent(t *testing.T) {
+	const hourly = "rps: 0.01, max_inflight: 0" // a token in 100 s
+	r := newReloading(t, "{burst: 10, "+hourly+"}")
+	if got := r.admitted(12); got != 10 {
+		t.Fatalf("at first %d of 12 admitted, want 10", got)
+	}
+	for _, c := range []struct {
+		tenant string
+		want   int
+	}{
+		{"{burst: 10, " + hourly + "}", 0},
+		{"{burst: 10, weight: 2, " + hourly + "}", 0}, // another file, the same limits
+		{"{burst: 30, " + hourly + "}", 0},            // raised
+		{"{burst: 5, " + hourly + "}", 0},             // lowered
+		{"{burst: 10, " + hourly + "}", 0},
+	} {
+		r.reload(c.tenant)
+		if got := r.admitted(12); got != c.want {
+			t.Errorf("after %s: %d admitted, want %d", c.tenant, got, c.want)
+		}
+	}
+	r.reload("{rps: 0, max_inflight: 0}") // off
+	if got := r.admitted(12); got != 12 {
+		t.Errorf("without a limit: %d of 12 admitted", got)
+	}
+	full := newReloading(t, "{burst: 20, "+hourly+"}")
+	full.reload("{burst: 3, " + hourly + "}")
+	if got := full.admitted(12); got != 3 {
+		t.Errorf("a full bucket of 20 lowered to 3: %d admitted, want 3", got)
+	}
+}
+
+// TestReloadKeepsSlots: running calls stay counted, whatever becomes of the cap.
+func TestReloadKeepsSlots(t *testing.T) {
+	limit := func(most int) string { return fmt.Sprintf("{rps: 1000, burst: 1000, max_inflight: %d}", most) }
+	r := newReloading(t, limit(2))
+	for range 2 {
+		if res := r.call("hold"); res.StatusCode != 200 {
+			t.Fatalf("%s", res.Status)
+		}
+	}
+	for i, c := range []struct{ most, want int }{{2, 429}, {1, 429}, {3, 200}, {3, 200}, {2, 429}, {1, 429}} {
+		r.reload(limit(c.most))
+		res := r.call("get")
+		_, _ = io.Copy(io.Discard, res.Body)
+		if res.StatusCode != c.want {
+			t.Errorf("%d: two in flight and a cap of %d: %d, want %d", i, c.most, res.StatusCode, c.want)
+		}
+	}
+	close(r.hold)
+	for end := time.Now().Add(5 * time.Second); ; {
+		if r.admitted(1) == 1 { // under the cap of 1
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("the slots of the first file's calls never came free")
+		}
+	}
+}
+
+// TestReloadOfABadFile: the old one serves on, and everybody who looks is told,
+// until the file is mended.
+func TestReloadOfABadFile(t *testing.T) {
+	r := newReloading(t, "{rps: 10, burst: 10}")
+	var before, after struct {
+		Running struct{ SHA256 string }
+		OnDisk  struct{ SHA256 string } `json:"on_disk"`
+		InForce bool                    `json:"in_force"`
+		Failure *struct {
+			Problems []struct {
+				Line int
+				Path string
+				What string
+			}
+		} `json:"last_error"`
+	}
+	look := func(into any) {
+		t.Helper()
+		status, body := r.operate("GET", "/admin/v1/config", operators)
+		if err := json.Unmarshal([]byte(body), into); err != nil || status != 200 {
+			t.Fatalf("%d %s: %v", status, body, err)
+		}
+		if strings.Contains(body, "the-operators-token") {
+			t.Error("the configuration shows a secret")
+		}
+	}
+	look(&before)
+	if !before.InForce || before.Failure != nil || before.Running.SHA256 == "" || before.Running != before.OnDisk {
+		t.Errorf("at first: %+v", before)
+	}
+	r.write("{rsp: 10, burst: 10}")
+	status, body := r.operate("POST", "/admin/v1/reload", operators)
+	if status != 422 || !strings.Contains(body, "did you mean rps?") || !strings.Contains(body, `"line":3`) {
+		t.Errorf("reload of a bad file: %d %s", status, body)
+	}
+	if got := r.admitted(1); got != 1 {
+		t.Error("the old file does not serve on")
+	}
+	look(&after)
+	if after.InForce || after.Running != before.Running || after.OnDisk == after.Running || after.Failure == nil ||
+		after.Failure.Problems[0].Line != 3 || after.Failure.Problems[0].Path != "tenants.t.rsp" {
+		t.Errorf("after a bad file: %+v", after)
+	}
+	if _, metrics := r.operate("GET", "/metrics", ""); !strings.Contains(metrics, "agentgate_registry_reload_ok 0") {
+		t.Error("the metric does not tell")
+	}
+	if status, body := r.operate("GET", "/readyz?verbose", ""); status != 200 || !strings.Contains(body, "tenants.t.rsp") {
+		t.Errorf("readyz: %d %s", status, body)
+	}
+	if !strings.Contains(r.log.String(), "tenants.t.rsp") {
+		t.Error("the log does not tell")
+	}
+	r.reload("{rps: 10, burst: 10}")
+	look(&after)
+	if _, metrics := r.operate("GET", "/metrics", ""); !after.InForce || !strings.Contains(metrics, "agentgate_registry_reload_ok 1") {
+		t.Errorf("after the file was mended: %+v", after)
+	}
+}
+
+// TestReloadByItself: a changed file is in force without anybody asking.
+func TestReloadByItself(t *testing.T) {
+	r := newReloading(t, "{rps: 0.01, burst: 1, max_inflight: 0}")
+	r.admitted(1)
+	r.write("{rps: 0, max_inflight: 0}")
+	for end := time.Now().Add(10 * time.Second); r.admitted(1) == 0; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("the changed file never came into force:\n%s", r.log.String())
+		}
+	}
+}
+
+// TestReloadRefusesWhatAStartRefuses: also for a key of the store.
+func TestReloadRefusesWhatAStartRefuses(t *testing.T) {
+	r := newReloading(t, "{rps: 0, max_inflight: 3}")
+	r.write("{rps: 1, burst: 4000}") // over an hour of its rate
+	if status, body := r.operate("POST", "/admin/v1/reload", operators); status != 422 || !strings.Contains(body, "hour") {
+		t.Errorf("%d %s", status, body)
+	}
+}
+
+// TestOperatorsOnly: the API is for who has the token, on the operators' side.
+func TestOperatorsOnly(t *testing.T) {
+	r := newReloading(t, "{rps: 10, burst: 10}")
+	for _, token := range []string{"", "Bearer", "Bearer ", "Bearer wrong", "Basic the-operators-token", "the-operators-token", "Bearer the-operators-token2"} {
+		for _, path := range []string{"/admin/v1/config", "/admin/v1/nothing"} {
+			if status, body := r.operate("GET", path, token); status != 401 || strings.Contains(body, "sha256") {
+				t.Errorf("%q: %d %s", token, status, body)
+			}
+		}
+	}
+	if status, _ := r.operate("GET", "/admin/v1/nothing", operators); status != 404 {
+		t.Errorf("an unknown path: %d", status)
+	}
+	for _, path := range []string{"/admin/v1/config", "/metrics", "/v1/..%2f..%2fadmin/v1/config"} {
+		request, err := http.NewRequest("GET", "http://"+r.server.agentsListener.Addr().String()+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("Authorization", operators)
+		res, err := http.DefaultClient.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = res.Body.Close()
+		if res.StatusCode != 401 {
+			t.Errorf("%s on the agents' side: %d", path, res.StatusCode)
+		}
+	}
+}

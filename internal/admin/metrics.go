@@ -1,0 +1,75 @@
+package admin
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+)
+
+// Metrics are the gateway's instruments. Safe for concurrent use.
+type Metrics struct {
+	registry  *prometheus.Registry
+	decisions *prometheus.CounterVec
+	upstream  *prometheus.HistogramVec
+	commits   prometheus.Histogram
+	records   prometheus.Counter
+	inForce   prometheus.Gauge
+}
+
+// NewMetrics returns instruments in a registry of their own.
+func NewMetrics() *Metrics {
+	m := &Metrics{
+		registry: prometheus.NewRegistry(),
+		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "agentgate_decisions_total", Help: "Calls decided, by service, code (ok for an admitted call) and the limit that decided.",
+		}, []string{"service", "code", "limit"}),
+		upstream: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "agentgate_upstream_seconds", Help: "Time from the call of a service to the header of its answer; not how long the answer lasts, which of a stream says nothing.",
+			Buckets: prometheus.ExponentialBuckets(1e-3, 2, 17),
+		}, []string{"service"}),
+		commits: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "agentgate_receipt_commit_seconds", Help: "Time to make a batch of receipts durable.",
+			Buckets: prometheus.ExponentialBuckets(50e-6, 2, 16),
+		}),
+		records: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "agentgate_receipts_appended_total", Help: "Receipt records made durable.",
+		}),
+		inForce: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "agentgate_registry_reload_ok", Help: "1 while the registry file, as it was last read, is in force; 0 after a reload that failed.",
+		}),
+	}
+	m.inForce.Set(1)
+	m.registry.MustRegister(m.decisions, m.upstream, m.commits, m.records, m.inForce, collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+// Decided counts one call. The service is one of the registry's, or "".
+func (m *Metrics) Decided(service, code, limit string) {
+	if code == "" {
+		code = "ok"
+	}
+	m.decisions.WithLabelValues(service, code, limit).Inc()
+}
+
+// Answered counts a call of a service, which is one of the registry's, that took
+// that many seconds to the header of its answer.
+func (m *Metrics) Answered(service string, seconds float64) {
+	m.upstream.WithLabelValues(service).Observe(seconds)
+}
+
+// Committed counts a batch of receipts that took that many seconds.
+func (m *Metrics) Committed(records int, seconds float64) {
+	m.records.Add(float64(records))
+	m.commits.Observe(seconds)
+}
+
+// RegistryInForce says whether the last reload succeeded.
+func (m *Metrics) RegistryInForce(ok bool) {
+	m.inForce.Set(0)
+	if ok {
+		m.inForce.Set(1)
+	}
+}
+
+// Collect adds a collector, such as the limiter's.
+func (m *Metrics) Collect(c prometheus.Collector) { m.registry.MustRegister(c) }

@@ -1,0 +1,23 @@
+package config
+
+import "slices"
+
+// readByCalls are the settings that each call reads, and that a changed
+// registry file therefore changes while the gateway runs. The others are read
+// once, when it starts.
+var readByCalls = []string{
+	"RATE_KEY_RPS", "RATE_KEY_BURST", "RATE_TENANT_RPS", "RATE_TENANT_BURST", "TENANT_MAX_INFLIGHT",
+}
+
+// OnlyAtStart names the variables of the settings that are others in next, and
+// that only a start reads.
+func (s *Settings) OnlyAtStart(next *Settings) []string {
+	var names []string
+	for _, r := range rows {
+		v := r.variable()
+		if s.texts[v] != next.texts[v] && !slices.Contains(readByCalls, r.name) {
+			names = append(names, v)
+		}
+	}
+	return names
+}
