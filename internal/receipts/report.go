@@ -1,0 +1,136 @@
+package receipts
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Verdict is what verification comes to.
+type Verdict string
+
+// The verdicts, with the exit code of `agentgw receipts verify`.
+const (
+	Holds     Verdict = "holds"          // 0: nothing altered, and all up to the anchor is there
+	Broken    Verdict = "does not hold"  // 1
+	Untrusted Verdict = "untrusted key"  // 2
+	Unproven  Verdict = "not all proven" // 4: no anchor, or the log declares that it is not complete
+)
+
+// ExitCode is the verdict's exit code.
+func (v Verdict) ExitCode() int {
+	switch v {
+	case Holds:
+		return 0
+	case Untrusted:
+		return 2
+	case Unproven:
+		return 4
+	}
+	return 1
+}
+
+// Report is what Verify found. It is complete as far as verification came.
+type Report struct {
+	Verdict Verdict `json:"verdict"`
+	Why     string  `json:"why"`              // the verdict in a sentence
+	Damage  *Damage `json:"damage,omitempty"` // the first entry that does not hold, where it is one
+
+	TrustedKey string `json:"trusted_key"`       // as given
+	LogKey     string `json:"log_key,omitempty"` // as the log says: shown, never trusted
+
+	Size    uint64 `json:"size"`       // entries that were read
+	Root    string `json:"root"`       // of the tree over them
+	Covered uint64 `json:"covered"`    // entries under the newest signature of the trusted key
+	Anchor  uint64 `json:"anchor"`     // size of the anchor; 0 without one
+	Torn    int64  `json:"torn_bytes"` // behind the last whole line
+
+	Segments    int               `json:"segments"`
+	Batches     uint64            `json:"batches"`
+	Checkpoints uint64            `json:"checkpoints"` // whose signature was checked
+	First       *time.Time        `json:"first,omitempty"`
+	Last        *time.Time        `json:"last,omitempty"`
+	Backwards   uint64            `json:"clock_went_back"` // entries with a time before that of the one before
+	Kinds       map[string]uint64 `json:"kinds"`
+	Tenants     int               `json:"tenants"`
+	Repaired    uint64            `json:"repaired_tails"`
+	Unknown     uint64            `json:"unknown_outcomes"`
+	InFlight    int               `json:"intents_without_outcome"`
+	Gaps        uint64            `json:"gaps"`
+	Interval    uint64            `json:"interval_records"`
+
+	Proven    []string `json:"proven"`
+	NotProven []string `json:"not_proven"`
+}
+
+// conclude turns what was seen into a verdict.
+func (v *verification) conclude() {
+	r := v.report
+	r.Covered = v.lastNote
+	for _, t := range []*target{v.published, v.anchor} {
+		if t == nil {
+			continue
+		}
+		if t.met {
+			r.Covered = max(r.Covered, t.Size)
+		} else if t.Size > r.Size {
+			v.blame(fmt.Errorf("the log holds %d entries, but %s covers %d: entries are missing", r.Size, t.name, t.Size))
+		}
+	}
+	var damage *Damage
+	switch {
+	case v.fault != nil && errors.Is(v.fault, errNotTheKey) && !v.trusted:
+		r.Verdict, r.Why = Untrusted, fmt.Sprintf("the log is not signed by the given key (%v)", v.fault)
+	case errors.As(v.fault, &damage):
+		r.Verdict, r.Damage, r.Why = Broken, damage, damage.Error()
+	case v.fault != nil:
+		r.Verdict, r.Why = Broken, v.fault.Error()
+	case r.Size == 0 && v.anchor != nil:
+		r.Verdict, r.Why = Broken, "the log is empty, and there is an anchor"
+	case r.Size == 0:
+		r.Verdict, r.Why = Unproven, "the log is empty: nothing says whether it ever held anything"
+	case r.Covered == 0:
+		r.Verdict, r.Why = Unproven, "no entry is under a signature yet"
+	case v.anchor == nil || v.anchor.Size == 0:
+		r.Verdict, r.Why = Unproven, "holds as far as it goes; without an anchor nothing shows that entries were not cut off its end"
+	case r.Gaps > 0 || r.Interval > 0:
+		r.Verdict, r.Why = Unproven, "holds up to the anchor, but the log itself declares that it may lack records"
+	default:
+		r.Verdict, r.Why = Holds, "nothing was altered, reordered or inserted, and nothing up to the anchor is missing"
+	}
+	v.explain()
+}
+
+// explain lists in words what is proven and what is not.
+func (v *verification) explain() {
+	r := v.report
+	say := func(list *[]string, format string, args ...any) { *list = append(*list, fmt.Sprintf(format, args...)) }
+	if r.Verdict == Holds || r.Verdict == Unproven {
+		if r.Covered > 0 {
+			say(&r.Proven, "entries 0 to %d were signed by the given key and are unaltered, in their order", r.Covered-1)
+		}
+		if v.anchor != nil && r.Size > 0 {
+			say(&r.Proven, "none of the %d entries that the anchor covers is missing", r.Anchor)
+		}
+	}
+	if r.Size > r.Covered {
+		say(&r.NotProven, "entries %d to %d are not under a signature yet (a running gateway, or one that was killed)", r.Covered, r.Size-1)
+	}
+	if v.cutShort {
+		say(&r.NotProven, "the log ends in the middle of a write; the gateway's next start repairs that")
+	}
+	if v.anchor == nil {
+		say(&r.NotProven, "that the end of the log was not cut off: give an anchor, a checkpoint kept elsewhere")
+	} else if r.Size > r.Anchor {
+		say(&r.NotProven, "that nothing after the anchor's %d entries was cut off", r.Anchor)
+	}
+	if r.Interval > 0 {
+		say(&r.NotProven, "that a crash has lost no receipt: %d records were acknowledged before they were on disk (interval mode)", r.Interval)
+	}
+	if r.Gaps > 0 {
+		say(&r.NotProven, "what happened in %d declared gaps", r.Gaps)
+	}
+	if r.Unknown > 0 {
+		say(&r.NotProven, "how %d calls ended (outcome_unknown)", r.Unknown)
+	}
+}
