@@ -6,6 +6,8 @@ import "os"
 
 func SetSegmentSize(o *Options, n int64) { o.segmentSize = n }
 
+func SetNewID(o *Options, f func() string) { o.newID = f }
+
 // SetDisk puts hooks before the real disk; a nil hook is none.
 func SetDisk(o *Options, write func(b []byte, at int64) error, sync func() error) {
 	o.disk = &disk{

@@ -22,7 +22,7 @@ func segmentFile(dir string) string {
 	return filepath.Join(dir, "receipts", "00000000000000000000.jsonl")
 }
 
-func read(t *testing.T, path string) []byte {
+func read(t testing.TB, path string) []byte {
 	t.Helper()
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -31,7 +31,7 @@ func read(t *testing.T, path string) []byte {
 	return b
 }
 
-func write(t *testing.T, path string, b []byte) {
+func write(t testing.TB, path string, b []byte) {
 	t.Helper()
 	if err := os.WriteFile(path, b, 0o600); err != nil {
 		t.Fatal(err)
@@ -39,7 +39,7 @@ func write(t *testing.T, path string, b []byte) {
 }
 
 // copyLog copies key, segments and checkpoint into a new data folder.
-func copyLog(t *testing.T, from string) string {
+func copyLog(t testing.TB, from string) string {
 	t.Helper()
 	to := t.TempDir()
 	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
@@ -99,8 +99,8 @@ func TestLastWriteCutAtEveryByte(t *testing.T) {
 	batch = batch[:bytes.LastIndex(batch, []byte(`{"checkpoint":`))]
 	whole := 0
 	for cut := 0; cut <= len(batch); cut++ {
-		if !drill() && cut%7 != 0 && !bytes.Contains(batch[max(0, cut-3):min(cut+3, len(batch))], []byte("\n")) {
-			continue // the short form: line ends, and every seventh byte
+		if !drill() && cut%13 != 0 && !bytes.Contains(batch[max(0, cut-3):min(cut+3, len(batch))], []byte("\n")) {
+			continue // the short form: line ends, and every thirteenth byte
 		}
 		dir := copyLog(t, acknowledged)
 		write(t, segmentFile(dir), append(bytes.Clone(before), batch[:cut]...))
@@ -240,6 +240,79 @@ func TestDamageRefusesToStart(t *testing.T) {
 				t.Error("something was changed")
 			}
 		})
+	}
+}
+
+// TestCutBeforeTheEnd: the last segment cut off at any byte before what the
+// checkpoint file covers. Acknowledged receipts are gone, and a start that
+// repaired that would hide it: it is refused, and nothing is touched.
+func TestCutBeforeTheEnd(t *testing.T) {
+	original, _, _ := smallLog(t)
+	dir := copyLog(t, original)
+	names := segments(t, dir)
+	last := names[len(names)-1]
+	whole := read(t, last)
+	covered := bytes.LastIndex(whole, []byte(`{"checkpoint":`)) // all records are
+	for cut := 0; cut < covered; cut++ {
+		if !drill() && cut%11 != 0 && whole[cut] != '\n' {
+			continue
+		}
+		write(t, last, whole[:cut])
+		l, err := reopen(dir)
+		if err == nil {
+			l.Close()
+			t.Fatalf("cut at %d: opened", cut)
+		}
+		if !strings.Contains(err.Error(), "acknowledged entries are missing") || !strings.Contains(err.Error(), "Bring the folder back") {
+			t.Fatalf("cut at %d: %v", cut, err)
+		}
+		if !bytes.Equal(read(t, last), whole[:cut]) {
+			t.Fatalf("cut at %d: something was changed", cut)
+		}
+	}
+}
+
+// TestDamageAnywhereRefusesToStart: one byte of each line, of all but the last.
+func TestDamageAnywhereRefusesToStart(t *testing.T) {
+	original, _, _ := smallLog(t)
+	dir := copyLog(t, original)
+	lines := placesOf(t, dir)
+	at := map[string]int{}
+	for i, p := range lines[:len(lines)-1] {
+		begin := at[p.file]
+		at[p.file] += len(p.line)
+		whole := read(t, p.file)
+		broken := bytes.Clone(whole)
+		place := (17 * i) % len(p.line)
+		if p.kind == 'c' {
+			place %= strings.Index(p.line, "— ") // of older checkpoints a start checks what they say, not the signature
+		}
+		broken[begin+place] ^= 1
+		write(t, p.file, broken)
+		for _, withCheckpoint := range []bool{true, false} {
+			copied := copyLog(t, dir)
+			if !withCheckpoint {
+				os.Remove(filepath.Join(copied, "receipts", "checkpoint"))
+				if i >= len(lines)-3 {
+					continue // the last batch: without the file nothing says that it was ever synced
+				}
+			}
+			l, err := reopen(copied)
+			var damage *receipts.Damage
+			switch {
+			case err == nil:
+				l.Close()
+				t.Errorf("line %d of %s (%.30s): opened", i, filepath.Base(p.file), p.line)
+			case !errors.As(err, &damage) || !strings.Contains(err.Error(), "Bring the folder back"):
+				t.Errorf("line %d (%.30s): %v", i, p.line, err)
+			case damage.File != filepath.Base(p.file):
+				t.Errorf("line %d (%.30s): blames %v", i, p.line, damage)
+			}
+			if !bytes.Equal(read(t, filepath.Join(copied, "receipts", filepath.Base(p.file))), broken) {
+				t.Errorf("line %d: something was changed", i)
+			}
+		}
+		write(t, p.file, whole)
 	}
 }
 

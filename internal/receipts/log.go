@@ -42,8 +42,9 @@ type Options struct {
 	// the one committer, in order, and MUST NOT call the log.
 	OnCommit func(records int, took time.Duration)
 
-	disk        *disk // tests: faults
-	segmentSize int64 // tests: 0 is segmentSize
+	disk        *disk         // tests: faults
+	segmentSize int64         // tests: 0 is segmentSize
+	newID       func() string // tests: nil is NewID
 }
 
 // Entry says where a record stands in the log.
@@ -76,6 +77,7 @@ type Log struct {
 	replica  string
 	interval bool
 	limit    int64 // of a segment
+	newID    func() string
 	disk     disk
 	logger   *slog.Logger
 	onCommit func(int, time.Duration)
@@ -161,7 +163,7 @@ func (l *Log) Append(r *Record) (Entry, error) {
 // enqueue puts r into the batch that is filling and returns it.
 func (l *Log) enqueue(r *Record) (Entry, *batch, error) {
 	if r.ID == "" {
-		r.ID = NewID()
+		r.ID = l.newID()
 	}
 	r.Replica, r.Interval = l.replica, l.interval
 	b, s, index, err := l.place(r)

@@ -21,7 +21,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var noon = time.Date(2026, 5, 4, 12, 0, 0, 123456789, time.UTC)
 
-func openLog(t *testing.T, dir string, change ...func(*receipts.Options)) *receipts.Log {
+func openLog(t testing.TB, dir string, change ...func(*receipts.Options)) *receipts.Log {
 	t.Helper()
 	o := receipts.Options{Clock: clockwork.NewFakeClockAt(noon), Replica: "gw-1"}
 	for _, f := range change {
@@ -46,7 +46,7 @@ func outcome(id string) *receipts.Record {
 	return r
 }
 
-func mustAppend(t *testing.T, l *receipts.Log, records ...*receipts.Record) (last receipts.Entry) {
+func mustAppend(t testing.TB, l *receipts.Log, records ...*receipts.Record) (last receipts.Entry) {
 	t.Helper()
 	for _, r := range records {
 		e, err := l.Append(r)

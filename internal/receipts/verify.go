@@ -157,6 +157,7 @@ func (v *verification) walk(folder string) error {
 	}
 	w := newWalker(folder)
 	defer w.reader.close()
+	w.known = v.known
 	if err := w.reader.bound(); err != nil {
 		return err
 	}
@@ -284,15 +285,12 @@ func (v *verification) record(w *walker, e event) error {
 		return &Damage{e.at, e.index, rec.ID, "the first entry has to be the record of the log's key"}
 	}
 	for _, t := range []*target{v.published, v.anchor} {
-		if t != nil && t.Size == w.tree.size && !v.meet(w, t) {
-			return &Damage{e.at, e.index, rec.ID, fmt.Sprintf(
-				"the %d entries up to here have the root %s, but %s was signed over the root %s", t.Size, w.tree.root(), t.name, t.Root)}
+		if t == nil || t.Size != w.tree.size {
+			continue
+		}
+		if t.met = t.Root == w.tree.root(); !t.met {
+			return w.suspect("%s", t.name)
 		}
 	}
 	return nil
-}
-
-func (v *verification) meet(w *walker, t *target) bool {
-	t.met = t.Root == w.tree.root()
-	return t.met
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
 )
 
@@ -56,10 +57,15 @@ type walker struct {
 	seqs   map[string]uint64
 	origin string
 
-	lastCheckpoint uint64 // the size that the last checkpoint line is for
+	lastCheckpoint uint64   // the size that the last checkpoint line is for
+	sinceAt        Position // of the first record after it
+	sinceID        string
 
 	// accept, where set, has the last word on a record line before it counts.
 	accept func(line []byte, index uint64) bool
+	// known, where set, are the keys whose checkpoint is believed against the
+	// entries before it.
+	known note.Verifiers
 
 	batch     batchLine
 	batchAt   Position
@@ -77,6 +83,18 @@ func (w *walker) torn() bool { return w.left > 0 || len(w.reader.partial()) > 0 
 
 func (w *walker) damage(at Position, id, format string, args ...any) *Damage {
 	return &Damage{Position: at, Index: w.tree.size, ID: id, What: fmt.Sprintf(format, args...)}
+}
+
+// suspect blames the entries after the last checkpoint that held: something that
+// was signed, named by the arguments, is over others. A tree tells that much and
+// no more, so that of several entries the first is named, and their range.
+func (w *walker) suspect(signed string, args ...any) *Damage {
+	signed = fmt.Sprintf(signed, args...)
+	d := &Damage{Position: w.sinceAt, Index: w.lastCheckpoint, ID: w.sinceID, What: "not what " + signed + " was signed over"}
+	if last := w.tree.size - 1; last > d.Index {
+		d.ID, d.What = "", fmt.Sprintf("one of the entries %d to %d is not what %s was signed over", d.Index, last, signed)
+	}
+	return d
 }
 
 // step returns the next line: io.EOF at the end of what is written, *Damage, or
@@ -157,7 +175,12 @@ func (w *walker) checkpointLine(e *event) error {
 	case c.Size != w.tree.size:
 		return w.damage(e.at, "", "a checkpoint of %d entries stands after %d", c.Size, w.tree.size)
 	case c.Root != w.tree.root():
-		return w.damage(e.at, "", "the entries before this checkpoint are not those that it was signed over (root %s, signed %s)", w.tree.root(), c.Root)
+		if w.known != nil && c.Size > w.lastCheckpoint {
+			if _, err := openStored(signed, w.known); err == nil {
+				return w.suspect("the checkpoint in line %d", e.at.Line)
+			}
+		}
+		return w.damage(e.at, "", "the checkpoint has the root %s, the entries before it have %s", c.Root, w.tree.root())
 	}
 	w.lastCheckpoint = c.Size
 	e.kind, e.note, e.claims = aCheckpoint, signed, c
@@ -184,6 +207,9 @@ func (w *walker) recordLine(e *event) error {
 	}
 	w.seqs[r.Tenant] = r.Seq
 	w.left, w.leftBytes = left, leftBytes
+	if w.tree.size == w.lastCheckpoint {
+		w.sinceAt, w.sinceID = e.at, r.ID
+	}
 	e.kind, e.index, e.record = aRecord, w.tree.size, r
 	w.tree.push(tlog.RecordHash(e.line))
 	return nil

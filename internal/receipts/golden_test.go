@@ -1,0 +1,164 @@
+package receipts_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jonboulle/clockwork"
+
+	"agentgw/internal/receipts"
+)
+
+var update = flag.Bool("update", false, "write testdata/v1 anew: that is a change of the format")
+
+const golden = "testdata/v1"
+
+// fullRecord has every member that a caller can set.
+func fullRecord(kind receipts.Kind, id string) *receipts.Record {
+	return &receipts.Record{
+		Kind: kind, ID: id, Caller: "key:ci-bot", Key: "ci-bot", Tenant: "tenant:acme", Principal: "user-42",
+		Chain: []string{"user-42", "planner", "worker"}, Service: "github", Action: "create_issue", Method: "POST",
+		Params:   &receipts.ParamsHash{Alg: "hmac-sha256", Hash: "3q2-7wAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"},
+		Decision: receipts.Allowed, RequestID: "req-0123456789abcdef", ClientAddr: "2001:db8::7",
+	}
+}
+
+// writeGolden makes the log in dir, which holds the signing key already.
+func writeGolden(t *testing.T, dir string) {
+	clock := clockwork.NewFakeClockAt(noon)
+	made := 0
+	open := func(sync string) *receipts.Log {
+		o := receipts.Options{Clock: clock, Replica: "gw-1", Sync: sync}
+		receipts.SetSegmentSize(&o, 4500)
+		receipts.SetNoSync(&o)
+		receipts.SetNewID(&o, func() string { made++; return fmt.Sprintf("%032x", made) })
+		l, err := receipts.Open(dir, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	// One batch for each record. Where a segment ends depends on whether the
+	// checkpoint was written before the next batch came, hence the wait.
+	l := open(receipts.SyncAlways)
+	add := func(r *receipts.Record) {
+		t.Helper()
+		eventually(t, "the checkpoint stands in the log", func() bool {
+			signed, err := receipts.NewestCheckpoint(filepath.Join(dir, "receipts"))
+			return err == nil && bytes.Equal(signed, l.Checkpoint())
+		})
+		clock.Advance(1500 * time.Microsecond)
+		mustAppend(t, l, r)
+	}
+	add(fullRecord(receipts.KindIntent, "a"))
+	done := fullRecord(receipts.KindOutcome, "a")
+	done.Status, done.In, done.Out, done.Ending, done.Code = 502, 120, 1<<53-1, receipts.UpstreamAborted, "upstream_error"
+	done.QueueMicros, done.UpstreamMicros, done.TotalMicros = 12, 20_431, 21_077
+	add(done)
+	nothing := fullRecord(receipts.KindOutcome, "b") // an answer of no bytes: zeros stand
+	nothing.Tenant, nothing.Params, nothing.Chain, nothing.Status, nothing.Ending = "key:other", nil, nil, 204, receipts.Complete
+	add(nothing)
+	add(&receipts.Record{Kind: receipts.KindRefusal, ID: "c", Tenant: "tenant:acme", Key: "ci-bot", Decision: receipts.Refused,
+		Code: "rate_limited", Limit: "tenant", Status: 429, ClientAddr: "203.0.113.7"})
+	add(&receipts.Record{Kind: receipts.KindRefusal, ID: "d", Decision: receipts.Refused, Code: "unauthenticated", Status: 401})
+	add(&receipts.Record{Kind: receipts.KindRefusal, ID: "e", Tenant: "tenant:acme", Decision: receipts.Refused, Code: "scope_denied", Status: 403,
+		Service: "a\"b\\c/d\n{}\x00\x7f", Action: "grüße 日本 😀 \u200b\u202e\ufeff\u0085\xff<&>", Principal: `","decision":"allowed`})
+	long := fullRecord(receipts.KindRefusal, "f")
+	long.Decision, long.Code, long.Service = receipts.Refused, "service_not_found", strings.Repeat("longer than a record may be ", 500)
+	add(long)
+	add(fullRecord(receipts.KindIntent, "g")) // and then the process dies
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	names := segments(t, dir)
+	last := names[len(names)-1]
+	write(t, last, append(read(t, last), `{"batch":{"fir`...))
+
+	// What the next start says, and what comes in interval mode, is one batch:
+	// the clock stands until the log is closed.
+	clock.Advance(time.Hour)
+	l = open(receipts.SyncInterval)
+	done = fullRecord(receipts.KindOutcome, "h")
+	done.Status, done.Ending = 200, receipts.Complete
+	mustAppend(t, l, fullRecord(receipts.KindIntent, "h"), done)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestGoldenWriter: the bytes of a log are the same for ever.
+func TestGoldenWriter(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "receipt-signing-key"), read(t, filepath.Join(golden, "receipt-signing-key")))
+	writeGolden(t, dir)
+	os.Remove(filepath.Join(dir, "receipts", "lock"))
+	if *update {
+		if err := os.RemoveAll(filepath.Join(golden, "receipts")); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.CopyFS(filepath.Join(golden, "receipts"), os.DirFS(filepath.Join(dir, "receipts"))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, want := tree(t, filepath.Join(dir, "receipts")), tree(t, filepath.Join(golden, "receipts"))
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the writer's bytes have changed; that is a change of format (see %s/README.md):\n%s", golden, diff)
+	}
+}
+
+// TestGoldenReader: a log that was written once is read the same for ever.
+func TestGoldenReader(t *testing.T) {
+	vkey := keyOf(t, golden)
+	report := verdict(t, golden, vkey, read(t, filepath.Join(golden, "receipts", "checkpoint")))
+	got, err := json.MarshalIndent(report, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got = append(got, '\n')
+	file := filepath.Join(golden, "report.json")
+	if *update {
+		write(t, file, got)
+	}
+	if diff := cmp.Diff(string(read(t, file)), string(got)); diff != "" {
+		t.Errorf("the report has changed:\n%s", diff)
+	}
+	// And it can be written on.
+	dir := copyLog(t, golden)
+	l, err := reopen(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustAppend(t, l, outcome("z"))
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if r := verdict(t, dir, vkey, l.Checkpoint()); r.Damage != nil || r.Covered != report.Size+1 {
+		t.Errorf("%+v", r)
+	}
+}
+
+// tree reads a folder's files into lines, for a difference that can be read.
+func tree(t *testing.T, folder string) map[string][]string {
+	files := map[string][]string{}
+	err := filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		name, err := filepath.Rel(folder, path)
+		files[name] = strings.SplitAfter(string(read(t, path)), "\n")
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
