@@ -219,22 +219,6 @@ func (g *Gateway) service(c *gin.Context, call *Call) {
 	}
 }
 
-type level struct {
-	Limit     string `json:"limit"`
-	Burst     int64  `json:"burst"`
-	Remaining int64  `json:"remaining"`
-}
-
-// whoami tells a key what it is and what is left of its limits.
-func (g *Gateway) whoami(call *Call) map[string]any {
-	k := call.Key
-	r, _ := g.limiter.Peek(call.account.key, g.nanos.Nanos())
-	return map[string]any{
-		"id": k.ID, "services": k.Services, "actions": k.Actions, "users": k.Users, "tenant": k.Tenant,
-		"limits": []level{{Limit: "key", Burst: r.Quota, Remaining: r.Remaining}},
-	}
-}
-
 // receipt shows the caller's own receipt; somebody else's does not exist.
 func (g *Gateway) receipt(c *gin.Context, call *Call) {
 	records, err := g.receipts.Find(c.Param("id"))
