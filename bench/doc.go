@@ -1,7 +1,8 @@
-// Package bench measures parts of AgentGate against other ways to do the same
-// work, in one process and on the same traffic. It is a module of its own, so
-// that what it compares with is no dependency of the product.
+// Package bench measures AgentGate against other ways to do the same work. It
+// is a module of its own, so that what it compares with is no dependency of the
+// product. `make bench` runs all of it.
 //
-//	cd bench && go test -run Table -v -table
+//	cd bench && go run ./figures               # the whole gateway, in processes
+//	cd bench && go test -run Table -v -table   # the limiter, in one process
 //	cd bench && go test -bench .
 package bench

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// bench is one run of all figures.
+type bench struct {
+	binary, root string
+	seconds      float64
+	rounds       int
+	table        table
+
+	*world
+	stub, peer       *process
+	always, interval *process // gateways with either kind of receipts
+}
+
+func newBench(binary, root string, seconds float64, rounds int) (b *bench, err error) {
+	b = &bench{root: root, seconds: seconds, rounds: rounds}
+	if b.binary, err = filepath.Abs(binary); err != nil {
+		return nil, err
+	}
+	if b.stub, err = listening("stub"); err != nil {
+		return nil, err
+	}
+	if b.peer, err = listening("peer", b.stub.Address); err != nil {
+		return nil, err
+	}
+	if b.world, err = newWorld(b.stub.Address); err != nil {
+		return nil, err
+	}
+	if b.always, err = b.gateway(b.binary, "always"); err != nil {
+		return nil, err
+	}
+	b.interval, err = b.gateway(b.binary, "interval", "--receipt-sync", "interval")
+	return b, err
+}
+
+func (b *bench) run() error {
+	b.others()
+	for _, figure := range []func() error{
+		b.idle, b.cost, b.added, b.refusals, b.controls, b.cuts, b.vanished, b.streams,
+	} {
+		if err := figure(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// others says which of the other proxies are here. None is driven: with the
+// same controls they are measured in their own terms.
+func (b *bench) others() {
+	var absent []string
+	for _, name := range []string{"nginx", "haproxy", "caddy", "traefik"} {
+		if _, err := exec.LookPath(name); err != nil {
+			absent = append(absent, name)
+		}
+	}
+	if len(absent) > 0 {
+		b.table.note("not installed and so not compared: %s", strings.Join(absent, ", "))
+	}
+	if missing != "" {
+		b.table.note("%s", missing)
+	}
+}
+
+// contender is one side of a comparison.
+type contender struct {
+	*process
+	job job
+}
+
+// turns runs the contenders in turn, after a short run of each that does not
+// count, and gives their results round by round.
+func (b *bench) turns(seconds float64, each func(i int, r result, cpu time.Duration), contenders ...contender) error {
+	for round := -1; round < b.rounds; round++ {
+		for i, c := range contenders {
+			j := c.job
+			j.Seconds = seconds
+			if round < 0 {
+				j.Seconds = min(seconds, 1)
+			}
+			r, cpu, err := c.under(j)
+			if err != nil {
+				return err
+			}
+			if round >= 0 {
+				each(i, r, cpu)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,115 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jonboulle/clockwork"
+
+	"agentgw/internal/config"
+	"agentgw/internal/identity"
+	"agentgw/internal/ratelimit"
+	"agentgw/internal/registry"
+	"agentgw/internal/secret"
+	"agentgw/internal/store"
+	"agentgw/internal/vault"
+)
+
+// BenchmarkControls is what the gateway does for an admitted call besides
+// relaying and recording it: find the key, charge its bucket, scope, tenant and
+// service buckets and a slot, tell the caller, open the credential, give the
+// slot back. It should cost the same however many keys there are.
+func BenchmarkControls(b *testing.B) {
+	for _, n := range []int{1, 1000, 100_000} {
+		b.Run(fmt.Sprintf("keys=%d", n), func(b *testing.B) {
+			g, requests := controlled(b, n)
+			at := &attempt{g: g}
+			body := act{Service: "tools", Action: "get"}
+			service := g.current.Load().registry.Services["tools"]
+			address := netip.MustParseAddr("203.0.113.7")
+			b.ReportAllocs()
+			b.ResetTimer()
+			for i := range b.N {
+				// Not key after key: the caches must not foresee the next.
+				in := requests[int((uint64(i)*0x9E3779B97F4A7C15>>16)%uint64(n))]
+				call := Call{In: in, Address: address, view: g.current.Load()}
+				out := answer{ResponseWriter: headerOnly{http.Header{}}}
+				err := g.identify(&call, at)
+				charge, refused := g.chargeKey(&call, &out)
+				call.Act = body
+				_, _, denied := g.authorize(&call, at)
+				ticket, full := g.admit(&call, service, charge, &out, at)
+				_, missing := g.openCredential(&call, service)
+				ticket.Release()
+				for _, e := range []*Error{err, refused, denied, full, missing} {
+					if e != nil {
+						b.Fatal(e)
+					}
+				}
+			}
+		})
+	}
+}
+
+// headerOnly is an answer's header and nothing behind it.
+type headerOnly struct{ header http.Header }
+
+func (h headerOnly) Header() http.Header         { return h.header }
+func (h headerOnly) Write(p []byte) (int, error) { return len(p), nil }
+func (h headerOnly) WriteHeader(int)             {}
+
+// controlled is a gateway of so many keys and no limit within reach, with a
+// request by each of them.
+func controlled(b *testing.B, n int) (*Gateway, []*http.Request) {
+	must := func(err error) {
+		b.Helper()
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+	const endless = 1e9
+	db, err := store.Open(context.Background(), b.TempDir())
+	must(err)
+	b.Cleanup(func() { _ = db.Close() })
+	kek, err := vault.ParseKEK(strings.Repeat("7", 64))
+	must(err)
+	credentials, err := vault.Load(context.Background(), db, kek)
+	must(err)
+	must(credentials.Set(context.Background(), vault.Ref{Service: "tools"}, vault.Form{Type: vault.TypeBearer},
+		secret.New("the-credential-of-the-service"), time.Unix(1, 0)))
+	clock := clockwork.NewRealClock()
+	nanos := ratelimit.NewClock(clock)
+	settings := &config.Settings{KeyMaxPrincipals: 64, RateAuthPerMinute: 60}
+	g, err := New(Parts{
+		Settings: settings, Vault: credentials, Clock: clock, Nanos: nanos, Log: slog.New(slog.DiscardHandler),
+		Limiter: ratelimit.NewLocal(ratelimit.Options{Clock: nanos, TableSize: 4 * n}),
+		Decided: func(string, Code, string) {},
+	})
+	must(err)
+	snapshot, err := registry.Parse("registry.yaml", []byte("version: 1\nservices:\n  tools:\n    base_url: https://tools.example\n"+
+		"    rate_limit: {rps: 1000000000, burst: 1000000000}\n    credential: {type: bearer}\n    actions:\n      get: {method: GET, path: /get}\n"))
+	must(err)
+	effective, err := snapshot.Effective(registry.Defaults{
+		KeyRPS: endless, KeyBurst: endless, TenantRPS: endless, TenantBurst: endless, TenantMaxInflight: 32,
+		Source: func(string) string { return "test" },
+	})
+	must(err)
+	keys, requests := make([]*identity.Key, n), make([]*http.Request, n)
+	for i := range n {
+		text, digest := identity.NewKey()
+		keys[i] = &identity.Key{ID: fmt.Sprintf("key-%d", i), Digest: digest, Services: []string{"tools"}, Users: []string{"*"}}
+		requests[i] = httptest.NewRequest(http.MethodPost, "/v1/act", nil)
+		requests[i].Header.Set("Authorization", "Bearer "+text.Reveal())
+	}
+	directory, err := identity.NewDirectory(keys)
+	must(err)
+	must(g.Use(snapshot, effective, directory))
+	return g, requests
+}
