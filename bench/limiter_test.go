@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"math"
+	"math/bits"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -97,18 +98,17 @@ func newOurs(n int) *ours {
 
 func (o *ours) call(k int, now int64) bool {
 	a := &o.accounts[k]
-	c, v := o.l.Take(a.key, now)
-	if v.Outcome != ratelimit.Admitted {
+	c := o.l.Take(a.key, now)
+	if c.Refused() {
 		return false
 	}
-	t, v := o.l.Admit(ratelimit.Admission{Charge: c, Tenant: a.tenant, Bucket: a.pair, Service: o.service}, now)
+	t, v := o.l.Admit(c, ratelimit.Admission{Tenant: a.tenant, Bucket: a.pair, Service: o.service}, now)
 	defer t.Release()
 	return v.Outcome == ratelimit.Admitted
 }
 
 func (o *ours) denied(k int, now int64) bool {
-	_, v := o.l.Take(o.accounts[k].dry, now)
-	return v.Outcome != ratelimit.Admitted
+	return o.l.Take(o.accounts[k].dry, now).Refused()
 }
 
 // timeRate is golang.org/x/time/rate with a sync.Map per limit, never evicted.
@@ -218,7 +218,10 @@ func (m *mutexLRU) denied(k int, now int64) bool {
 }
 
 // scatter visits n places in an order that the caches cannot foresee.
-func scatter(i, n int) int { return int((uint64(i) * 0x9E3779B97F4A7C15 >> 16) % uint64(n)) }
+func scatter(i, n int) int {
+	place, _ := bits.Mul64(uint64(i)*0x9E3779B97F4A7C15, uint64(n))
+	return int(place)
+}
 
 // drive runs n operations from the i-th on.
 func drive(tb testing.TB, l limiter, denial bool, keys, from, n int) {

@@ -46,10 +46,10 @@ type Vault interface {
 // nothing, and its verdicts are final: see package ratelimit.
 type Limiter interface {
 	// Take takes one token, for a key before its request is read.
-	Take(r *ratelimit.Ref, now int64) (ratelimit.Charge, ratelimit.Verdict)
+	Take(r *ratelimit.Ref, now int64) ratelimit.Charge
 	// Admit takes all else that a call needs, or nothing. The ticket of a call
 	// that it admits must be released.
-	Admit(a ratelimit.Admission, now int64) (ratelimit.Ticket, ratelimit.Verdict)
+	Admit(c ratelimit.Charge, a ratelimit.Admission, now int64) (ratelimit.Ticket, ratelimit.Verdict)
 	// Peek reads what is left, and takes nothing.
 	Peek(r *ratelimit.Ref, now int64) (bucket, slots ratelimit.Reading)
 }

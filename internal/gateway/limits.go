@@ -27,8 +27,8 @@ func (g *Gateway) identify(call *Call, at *attempt) *Error {
 		return refuse(BadRequest, "%v", err)
 	}
 	address := ratelimit.NewRef(ratelimit.Addresses, ratelimit.KindAddress, addressKey(call.Address), g.authLimit)
-	if _, v := g.limiter.Take(address, g.nanos.Nanos()); v.Outcome != ratelimit.Admitted {
-		e := g.refusal(call, v)
+	if charge := g.limiter.Take(address, g.nanos.Nanos()); charge.Refused() {
+		e := g.refusal(call, charge.Verdict())
 		e.Message = fmt.Sprintf("more than %d failed authentications a minute from this address; wait, or send a valid key, which is never refused for them", g.settings.RateAuthPerMinute)
 		return e
 	}
@@ -37,10 +37,10 @@ func (g *Gateway) identify(call *Call, at *attempt) *Error {
 
 // chargeKey is step 2.
 func (g *Gateway) chargeKey(call *Call, out *answer) (ratelimit.Charge, *Error) {
-	charge, v := g.limiter.Take(call.account.key, g.nanos.Nanos())
-	tell(out, v)
-	if v.Outcome != ratelimit.Admitted {
-		return charge, g.refusal(call, v)
+	charge := g.limiter.Take(call.account.key, g.nanos.Nanos())
+	tell(out, charge.Verdict())
+	if charge.Refused() {
+		return charge, g.refusal(call, charge.Verdict())
 	}
 	return charge, nil
 }
@@ -50,8 +50,8 @@ func (g *Gateway) admit(call *Call, service *registry.Service, charge ratelimit.
 	tenant := call.account.of(call.Act.Principal)
 	at.record.Tenant = tenant.Partition()
 	limits := call.view.services[service.Name]
-	ticket, v := g.limiter.Admit(ratelimit.Admission{
-		Charge: charge, Tenant: tenant, Service: limits.slots, Bucket: call.account.at(limits, call.Key, service.Name),
+	ticket, v := g.limiter.Admit(charge, ratelimit.Admission{
+		Tenant: tenant, Bucket: call.account.at(limits, call.Key, service.Name), Service: limits.slots,
 	}, g.nanos.Nanos())
 	tell(out, v)
 	if v.Outcome != ratelimit.Admitted {

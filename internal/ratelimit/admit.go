@@ -6,10 +6,8 @@ import "time"
 // cost the key nothing.
 const freeRefusals = 10
 
-// Admission is what one call needs to run.
+// Admission is what one call needs to run, besides the key's token.
 type Admission struct {
-	// Charge is the key's token, taken before. It is given back when slots refuse.
-	Charge Charge
 	// Tenant is whom the call is charged to; nil for a call that has no tenant.
 	Tenant *Ref
 	// Bucket is that of the key at this service, or nil; see ServiceBucket.
@@ -23,10 +21,10 @@ type Admission struct {
 // after one has refused, so that the verdict names them all. If a bucket and a
 // cap both refuse, it is a rate refusal.
 //
-// When it refuses for want of a slot, the key's token is given back, unless the
-// key's free refusals are used up: then the refusal is the key's own, of rate.
-// When a bucket refuses, the key's token stays spent, and the wait covers the
-// time until the key has another, which a retry needs.
+// The key's token was taken before, as c. When Admit refuses for want of a slot,
+// that is given back, unless the key's free refusals are used up: then the
+// refusal is the key's own, of rate. When a bucket refuses, it stays spent, and
+// the wait covers the time until the key has another, which a retry needs.
 //
 // The tenant's lock is held over the decision, and the (key, service) bucket's
 // within it, always in this order: a key's calls may be for several tenants that
@@ -35,7 +33,7 @@ type Admission struct {
 // first, from the process last, and given back if the process has none. In that
 // instant another call may miss the service's slot, but only while the process
 // is full and would refuse it anyway.
-func (l *Local) Admit(a Admission, now int64) (t Ticket, v Verdict) {
+func (l *Local) Admit(c Charge, a Admission, now int64) (t Ticket, v Verdict) {
 	if a.Tenant != nil && l.Blocked(a.Tenant.table, a.Tenant.id.partition) {
 		v.Outcome, v.Limit, v.Never = Blocked, KindTenant, true
 		v.violate(KindTenant)
@@ -50,8 +48,8 @@ func (l *Local) Admit(a Admission, now int64) (t Ticket, v Verdict) {
 		tenant.mu.Lock()
 	}
 	t = l.decideLocked(&v, &a, tenant, own, service, now)
-	if v.Outcome != Admitted && a.Charge.entry != nil {
-		a.Charge.settle(&v, now)
+	if v.Outcome != Admitted && c.entry != nil {
+		c.settleIn(&v, now)
 	}
 	return t, v
 }
@@ -165,8 +163,8 @@ func (l *Local) occupyLocked(tenant *entry, own *Ref, service *pool, took bool, 
 	return l.ticketLocked(tenant, service, guest, now)
 }
 
-// settle completes a refusal with what it means for the key's token.
-func (c Charge) settle(v *Verdict, now int64) {
+// settleIn completes the verdict of a refusal with what it means for the token.
+func (c Charge) settleIn(v *Verdict, now int64) {
 	e := c.entry
 	e.mu.Lock()
 	defer e.mu.Unlock()

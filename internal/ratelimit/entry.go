@@ -13,19 +13,14 @@ type id struct {
 }
 
 // entry is what is kept for one partition key: a bucket, and for a tenant the
-// calls in flight as well. What every call touches comes first, in one line of
-// the processor's cache.
+// calls in flight as well. The first group is what every call touches, and fills
+// one line of the processor's cache.
 //
 // mu guards the first and the last group. Locks are taken in this order: a
 // tenant's entry, a (key, service) entry, a shard; a key's entry is locked alone.
 // A goroutine that holds a shard's lock may only try an entry's.
 type entry struct {
-	mu sync.Mutex
-	// dead: no longer in the table. Whoever finds a remembered entry dead looks
-	// it up again, so that one partition key never has two states.
-	dead bool
-	// lingers: in its shard's linger. Changed under the shard's lock as well.
-	lingers bool
+	mu      sync.Mutex
 	drained atomic.Pointer[drained] // changed under mu, read without
 	bucket  bucket
 
@@ -37,6 +32,8 @@ type entry struct {
 
 	slots *slots // of a tenant; nil until its first call
 	rare  *rare  // nil until it is needed
+	// lingers: in its shard's linger. Changed under the shard's lock as well.
+	lingers bool
 }
 
 // rare is what few entries need.
@@ -63,22 +60,17 @@ func (e *entry) rareLocked() *rare {
 	return e.rare
 }
 
-// Charge is one token taken from a bucket. The zero Charge is of no bucket.
-type Charge struct {
-	entry *entry
-	spent spent
-}
-
-// takeLocked takes one token if there is one; the wait is 0 if it did.
-func (e *entry) takeLocked(l Limit, now int64) (Charge, int64) {
+// takeLocked takes one token if there is one; the wait is 0 if it did. If it did
+// not, spent says how the bucket stood.
+func (e *entry) takeLocked(l Limit, now int64) (spent, int64) {
 	d := e.askLocked(l, now)
 	if d.wait > 0 {
 		if e.drained.Load() == nil {
 			e.drained.Store(&drained{l, e.bucket.tat})
 		}
-		return Charge{}, d.wait
+		return spent{at: now, tat: e.bucket.tat}, d.wait
 	}
-	return Charge{entry: e, spent: e.spendLocked(d, now)}, 0
+	return e.spendLocked(d, now), 0
 }
 
 // askLocked asks for one token under limit l and takes none.
@@ -113,7 +105,7 @@ const maxGiven = 1 << 14
 // changes the refunded sum, or by a change of limit, which is counted. So no two
 // charges of one entry look alike.
 //
-// A refund to a dead entry reaches nobody, and nobody misses it: the entry went
+// A refund to an entry that went reaches nobody, and nobody misses it: the entry went
 // because its bucket was full.
 func (e *entry) refundLocked(s spent, now int64) {
 	e.bucket.seen = max(e.bucket.seen, now) // worth nothing once is worth nothing ever

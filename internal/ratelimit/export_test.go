@@ -13,7 +13,8 @@ func scaled(full int) int {
 
 // take is Take by a name, looked up anew each time.
 func (l *Local) take(table Table, kind Kind, partition string, limit Limit, now int64) (Charge, Verdict) {
-	return l.Take(NewRef(table, kind, partition, limit), now)
+	c := l.Take(NewRef(table, kind, partition, limit), now)
+	return c, c.Verdict()
 }
 
 // admission is an Admission in names, and admit is Admit by them.
@@ -28,10 +29,12 @@ type admission struct {
 	ServiceSlots           int64
 }
 
-func (l *Local) admit(a admission, now int64) (Ticket, Verdict) { return l.Admit(a.byRef(), now) }
+func (l *Local) admit(a admission, now int64) (Ticket, Verdict) {
+	return l.Admit(a.Charge, a.byRef(), now)
+}
 
 func (a admission) byRef() Admission {
-	made := Admission{Charge: a.Charge, Service: NewService(a.Service, a.ServiceSlots)}
+	made := Admission{Service: NewService(a.Service, a.ServiceSlots)}
 	if a.Tenant != "" {
 		made.Tenant = NewTenant(a.Table, a.Tenant, a.TenantLimit, a.TenantSlots)
 	}

@@ -18,6 +18,10 @@ type bucket struct {
 	// changes counts changes of limit: the nanoseconds of a charge made before
 	// a change are not those of today.
 	changes uint32
+	// closed: its entry is no longer in the table. Whoever finds a remembered
+	// entry's bucket closed looks the entry up again, so that one partition key
+	// never has two states.
+	closed bool
 }
 
 // spent is what a refund has to know of a charge.

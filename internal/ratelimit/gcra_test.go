@@ -86,7 +86,7 @@ type step struct {
 func run(t *testing.T, name string, l Limit, steps []step) {
 	t.Helper()
 	e := &entry{}
-	var charges []Charge
+	var charges []spent
 	for i, s := range steps {
 		switch s.op {
 		case "take":
@@ -98,7 +98,7 @@ func run(t *testing.T, name string, l Limit, steps []step) {
 				charges = append(charges, c)
 			}
 		case "refund":
-			e.refundLocked(charges[s.charge].spent, s.at)
+			e.refundLocked(charges[s.charge], s.at)
 		case "limit":
 			l = s.limit
 			e.bucket.adopt(l, s.at)
@@ -291,9 +291,9 @@ func TestRefundMemory(t *testing.T) {
 		if wait != 0 {
 			t.Fatalf("refused at %d", i)
 		}
-		e.refundLocked(c.spent, i)
+		e.refundLocked(c, i)
 		before := e.bucket
-		e.refundLocked(c.spent, i)
+		e.refundLocked(c, i)
 		if e.bucket != before {
 			t.Fatalf("a second refund at %d did something", i)
 		}
@@ -309,7 +309,7 @@ func TestRefundMemory(t *testing.T) {
 		if wait != 0 {
 			break
 		}
-		e.refundLocked(c.spent, 7)
+		e.refundLocked(c, 7)
 		free++
 	}
 	if free != maxGiven+1 || len(e.rare.given) != maxGiven {

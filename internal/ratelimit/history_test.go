@@ -69,7 +69,7 @@ func TestNeverMoreThanTheLimit(t *testing.T) {
 				h := history{limit: drawLimit(t)}
 				e := &entry{}
 				now := int64(0)
-				var charges []Charge
+				var charges []spent
 				var times []int64
 				var alive []bool
 				back := int64(0)
@@ -81,7 +81,7 @@ func TestNeverMoreThanTheLimit(t *testing.T) {
 					if tt.refunds && len(charges) > 0 && rapid.IntRange(0, 2).Draw(t, "op") == 0 {
 						i := rapid.IntRange(0, len(charges)-1).Draw(t, "charge")
 						before := e.bucket
-						e.refundLocked(charges[i].spent, now)
+						e.refundLocked(charges[i], now)
 						if e.bucket.tat > before.tat {
 							t.Fatalf("a refund took: %+v to %+v", before, e.bucket)
 						}
@@ -120,14 +120,14 @@ func TestRefundAtOnceIsExact(t *testing.T) {
 		now := int64(0)
 		for range rapid.IntRange(1, 30).Draw(t, "steps") {
 			now += rapid.Int64Range(0, 30).Draw(t, "dt")
-			var crowd []Charge
+			var crowd []spent
 			for range rapid.IntRange(0, 4).Draw(t, "crowd") {
 				if c, wait := tested.takeLocked(l, now); wait == 0 {
 					crowd = append(crowd, c)
 				}
 			}
 			for _, c := range rapid.Permutation(crowd).Draw(t, "order") {
-				tested.refundLocked(c.spent, now)
+				tested.refundLocked(c, now)
 			}
 			_, a := tested.takeLocked(l, now)
 			_, b := plain.takeLocked(l, now)
@@ -153,7 +153,7 @@ func TestRefundLosesLessThanAToken(t *testing.T) {
 			}
 			late := rapid.Int64Range(0, 30).Draw(t, "late")
 			before := e.bucket.tat
-			e.refundLocked(c.spent, now+late)
+			e.refundLocked(c, now+late)
 			if back := before - e.bucket.tat; back < l.Interval-late || back > l.Interval {
 				t.Fatalf("%+v: %d back of %d, %d after the charge", l, back, l.Interval, late)
 			}

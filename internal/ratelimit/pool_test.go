@@ -19,7 +19,7 @@ func TestFirstCapCountsWhatRuns(t *testing.T) {
 		var running, over atomic.Int64
 		var open []Ticket
 		for i := range 20 {
-			ticket, v := l.Admit(Admission{Tenant: NewTenant(Registered, fmt.Sprint(i%7), Limit{}, 0), Service: free}, 0)
+			ticket, v := l.Admit(Charge{}, Admission{Tenant: NewTenant(Registered, fmt.Sprint(i%7), Limit{}, 0), Service: free}, 0)
 			if v.Outcome != Admitted {
 				t.Fatal(v)
 			}
@@ -37,7 +37,7 @@ func TestFirstCapCountsWhatRuns(t *testing.T) {
 			tenant := NewTenant(Registered, fmt.Sprint(g), Limit{}, 0)
 			wg.Go(func() {
 				for range 50 {
-					ticket, v := l.Admit(Admission{Tenant: tenant, Service: capped}, 0)
+					ticket, v := l.Admit(Charge{}, Admission{Tenant: tenant, Service: capped}, 0)
 					if v.Outcome != Admitted {
 						continue
 					}
@@ -71,7 +71,7 @@ func TestCapsComeAndGo(t *testing.T) {
 					// The first calls are without a cap, so that there is something to take over.
 					view := views[min(r.IntN(2), i/5)]
 					tenant := NewTenant(Registered, fmt.Sprint(r.IntN(12)), Limit{}, 0)
-					if ticket, v := l.Admit(Admission{Tenant: tenant, Service: view}, int64(i)); v.Outcome == Admitted {
+					if ticket, v := l.Admit(Charge{}, Admission{Tenant: tenant, Service: view}, int64(i)); v.Outcome == Admitted {
 						open = append(open, ticket)
 					}
 					if len(open) > r.IntN(4) {

@@ -115,7 +115,7 @@ func (t *table) lock(r *Ref, now int64) *entry {
 	}
 	for {
 		e.mu.Lock()
-		if !e.dead {
+		if !e.bucket.closed {
 			break
 		}
 		e.mu.Unlock()
@@ -245,7 +245,7 @@ func (s *shard) dropLocked(e *entry, now int64) {
 	if !e.freshLocked(now) {
 		s.table.owing.Add(1)
 	}
-	e.dead = true
+	e.bucket.closed = true
 	e.changedLocked()
 	e.slots = nil // with the handles in it, which would keep each other from the collector
 	s.idle.Remove(e.id)

@@ -83,7 +83,7 @@ func TestRefKeepsItsEntry(t *testing.T) {
 	if _, v := l.take(Registered, KindKey, "a", slow, 500); v.Outcome != RateLimited {
 		t.Error("the name and its Ref have two buckets")
 	}
-	if _, v := l.Take(ref, 500); v.Outcome != RateLimited {
+	if !l.Take(ref, 500).Refused() {
 		t.Error("the name and its Ref have two buckets")
 	}
 }

@@ -2,22 +2,33 @@ package ratelimit
 
 import "time"
 
+// Charge is one token taken from a bucket, or the refusal of one. The zero Charge
+// is of a limit that is off. It is a small value: what it means to a caller is in
+// its Verdict, and worked out only for who asks.
+type Charge struct {
+	ref   *Ref
+	entry *entry // nil unless a token was taken
+	spent spent
+	wait  int64
+}
+
 // Take takes one token from the bucket of r. Balances carry over from whatever
 // limit it had before. An unlimited bucket admits and keeps nothing. A refusal
 // takes nothing.
-func (l *Local) Take(r *Ref, now int64) (c Charge, v Verdict) {
-	if r.limit.Unlimited() || r.refusedAtSight(&v, now) {
-		return c, v
+func (l *Local) Take(r *Ref, now int64) Charge {
+	if r.limit.Unlimited() {
+		return Charge{}
+	}
+	if tat, wait := r.drained(now); wait > 0 {
+		return Charge{ref: r, spent: spent{at: now, tat: tat}, wait: wait}
 	}
 	e := l.tables[r.table].lock(r, now)
-	var wait int64
-	c, wait = e.takeLocked(r.limit, now)
-	v.sample(r.id.kind, r.limit, e.bucket.tat-now)
+	s, wait := e.takeLocked(r.limit, now)
 	e.mu.Unlock()
 	if wait > 0 {
-		v.refuse(RateLimited, r.id.kind, time.Duration(wait))
+		e = nil
 	}
-	return c, v
+	return Charge{ref: r, entry: e, spent: s, wait: wait}
 }
 
 // drained is a bucket as it was when it last refused. Until a token is taken or
@@ -28,21 +39,30 @@ type drained struct {
 	tat   int64
 }
 
-// refusedAtSight refuses a call for which the bucket is known to be drained.
-func (r *Ref) refusedAtSight(v *Verdict, now int64) bool {
+// drained returns the wait of a call whose bucket is known to be drained, else 0.
+func (r *Ref) drained(now int64) (tat, wait int64) {
 	e := r.entry.Load()
 	if e == nil {
-		return false
+		return 0, 0
 	}
 	d := e.drained.Load()
 	if d == nil || d.limit != r.limit {
-		return false
+		return 0, 0
 	}
-	wait := decide(d.limit, d.tat, now, 1).wait
-	if wait == 0 {
-		return false
+	return d.tat, decide(d.limit, d.tat, now, 1).wait
+}
+
+// Refused reports whether no token was to be had.
+func (c Charge) Refused() bool { return c.wait > 0 }
+
+// Verdict is what the bucket decided, and its level then.
+func (c Charge) Verdict() (v Verdict) {
+	if c.ref == nil {
+		return v
 	}
-	v.sample(r.id.kind, r.limit, d.tat-now)
-	v.refuse(RateLimited, r.id.kind, time.Duration(wait))
-	return true
+	v.sample(c.ref.id.kind, c.ref.limit, c.spent.tat-c.spent.at)
+	if c.wait > 0 {
+		v.refuse(RateLimited, c.ref.id.kind, time.Duration(c.wait))
+	}
+	return v
 }
