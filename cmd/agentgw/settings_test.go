@@ -30,7 +30,7 @@ func TestSettingsAndTheirRegistry(t *testing.T) {
 		{"without, tolerant", "", nil, (*cli).settingsWithoutRegistry, "", 20, true},
 		{"a named one must be there", "", []string{"AGENTGATE_REGISTRY=other.yaml"}, (*cli).settingsWithoutRegistry, "open other.yaml: no such file or directory", 0, true},
 		{"a broken one is never tolerated", "a: 1\n", []string{"AGENTGATE_X=1"}, (*cli).settingsWithoutRegistry,
-			"registry.yaml:1:1: a: unknown key\nenvironment: AGENTGATE_X: there is no such setting", 0, true},
+			"registry.yaml:1:1: a: unknown key; it belongs under server, if it is a setting\nenvironment: AGENTGATE_X: there is no such setting", 0, true},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

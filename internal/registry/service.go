@@ -9,7 +9,6 @@ import (
 	"agentgw/internal/literal"
 
 	"golang.org/x/net/http/httpguts"
-	"gopkg.in/yaml.v3"
 )
 
 // DefaultTimeout is how long an upstream has to the first byte of its answer
@@ -179,13 +178,5 @@ func (r *reader) action(e entry, s *Service) *Action {
 // hasEntry reports whether a mapping has a member of that name, however wrong.
 func (r *reader) hasEntry(o *object, mapping, name string) bool {
 	m, ok := o.get(mapping)
-	if !ok || m.value.Kind != yaml.MappingNode {
-		return false
-	}
-	for i := 0; i+1 < len(m.value.Content); i += 2 {
-		if m.value.Content[i].Value == name {
-			return true
-		}
-	}
-	return false
+	return ok && hasMember(m.value, name)
 }

@@ -138,23 +138,41 @@ func (o *object) forget(known []string) {
 
 // homeOf knows where a member belongs that stands one level too high.
 func homeOf(path string, e entry) string {
-	if path == "" {
-		if e.value.Kind == yaml.MappingNode {
-			for i := 0; i+1 < len(e.value.Content); i += 2 {
-				if e.value.Content[i].Value == "base_url" {
-					return "services"
-				}
-			}
-		}
-		return ""
-	}
-	if strings.HasPrefix(path, "services.") && (e.name == "rps" || e.name == "burst") {
-		return "rate_limit"
-	}
-	if strings.HasPrefix(path, "keys[") && (e.name == "rps" || e.name == "burst") {
+	switch {
+	case path == "" && hasMember(e.value, "base_url"):
+		return "services"
+	case path == "" && e.value.Kind == yaml.ScalarNode:
+		return "server, if it is a setting"
+	case servicePath.MatchString(path):
+		return homesInService[e.name]
+	case actionPath.MatchString(path):
+		return "params, if it is a parameter"
+	case strings.HasPrefix(path, "keys[") && (e.name == "rps" || e.name == "burst"):
 		return "limits"
 	}
 	return ""
+}
+
+var (
+	servicePath = regexp.MustCompile(`^services\.[^.]+$`)
+	actionPath  = regexp.MustCompile(`^services\.[^.]+\.actions\.[^.]+$`)
+
+	homesInService = map[string]string{
+		"rps": "rate_limit", "burst": "rate_limit", "type": "credential", "scope": "credential", "name": "credential",
+		"method": "actions.NAME", "path": "actions.NAME", "params": "actions.NAME", "charge": "websocket",
+	}
+)
+
+func hasMember(n *yaml.Node, name string) bool {
+	if n.Kind != yaml.MappingNode {
+		return false
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == name {
+			return true
+		}
+	}
+	return false
 }
 
 func (o *object) get(name string) (entry, bool) {
