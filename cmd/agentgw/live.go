@@ -129,6 +129,7 @@ func (l *live) switchLocked(ctx context.Context, next rules) error {
 		return err
 	}
 	l.running, l.since = next, l.clock.Now()
+	l.log.Info("limits in force", limitsInForce(newReport(next.snapshot, next.effective))...)
 	return nil
 }
 

@@ -6,7 +6,9 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	stdlog "log"
 	"log/slog"
 	"net"
 	"net/http"
@@ -68,6 +70,9 @@ func start(settings *config.Settings, snapshot *registry.Snapshot, read reader, 
 		settings: settings, log: log, clock: clockwork.NewRealClock(),
 		replica: rand.Text()[:12], failed: make(chan error, 2), draining: make(chan struct{}),
 	}
+	// net/http writes what an upstream sent unasked to the standard logger, for
+	// which it has no other way, and it may be anybody's secret.
+	stdlog.SetOutput(io.Discard)
 	s.background, s.endBackground = context.WithCancel(context.Background())
 	defer func() {
 		if err != nil {

@@ -104,7 +104,7 @@ var rows = []row{
 		into(func(s *Settings) *time.Duration { return &s.StreamIdle }, durationOrOff)},
 	{"STREAM_MAX", "StreamMax", "duration", "off", "", "a stream older than that is ended; off or 0 disables", false,
 		into(func(s *Settings) *time.Duration { return &s.StreamMax }, durationOrOff)},
-	{"CLIENT_STALL", "ClientStall", "duration", "30s", "", "a client that takes no bytes for that long is cut off; 0 disables", false,
+	{"CLIENT_STALL", "ClientStall", "duration", "30s", "", "a client that takes no bytes, or sends none of its request, for that long is cut off; 0 disables", false,
 		into(func(s *Settings) *time.Duration { return &s.ClientStall }, durationOrOff)},
 	{"DRAIN_TIMEOUT", "DrainTimeout", "duration", "30s", "", "how long calls in flight may take to finish after SIGTERM", false,
 		into(func(s *Settings) *time.Duration { return &s.DrainTimeout }, literal.Duration)},

@@ -164,7 +164,7 @@ var reservedHeaders = map[string]bool{
 	"Content-Encoding": true, "Expect": true, "Host": true,
 	// Who is calling, and from where.
 	"Forwarded": true, "X-Real-Ip": true, "Via": true,
-	"X-Request-Id": true, // the gateway's: by it a nested call is recognised
+	"X-Request-Id":           true, // the gateway's: by it a nested call is recognised
 	"X-Http-Method-Override": true, "X-Method-Override": true, "X-Original-Url": true, "X-Rewrite-Url": true,
 }
 

@@ -1,0 +1,34 @@
+package main
+
+import (
+	"log/slog"
+	"strings"
+
+	"agentgw/internal/literal"
+)
+
+// limitsInForce are the limits that hold, for a line in the log: those of
+// whoever the registry does not name, and each that it gives. Off is said too:
+// a limit that is not there is what an operator has to see.
+func limitsInForce(r report) []any {
+	group := func(name string, list []limit) slog.Attr {
+		attrs := make([]any, len(list))
+		for i, l := range list {
+			attrs[i] = slog.String(strings.Trim(l.Name, "()"), limitText(l))
+		}
+		return slog.Group(name, attrs...)
+	}
+	return []any{group("keys", r.Keys), group("tenants", r.Tenants), group("services", r.Services)}
+}
+
+// limitText is a limit in a few words, such as "5/s burst 10 inflight 8".
+func limitText(l limit) string {
+	text := "off"
+	if l.RPS != nil {
+		text = literal.Number(*l.RPS) + "/s burst " + countText(l.Burst)
+	}
+	if l.MaxInflight != nil {
+		text += " inflight " + countText(l.MaxInflight)
+	}
+	return text
+}
