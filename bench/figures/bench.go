@@ -10,6 +10,7 @@ import (
 // bench is one run of all figures.
 type bench struct {
 	binary, root string
+	only         string
 	seconds      float64
 	rounds       int
 	table        table
@@ -19,8 +20,8 @@ type bench struct {
 	always, interval *process // gateways with either kind of receipts
 }
 
-func newBench(binary, root string, seconds float64, rounds int) (b *bench, err error) {
-	b = &bench{root: root, seconds: seconds, rounds: rounds}
+func newBench(binary, root, only string, seconds float64, rounds int) (b *bench, err error) {
+	b = &bench{root: root, only: only, seconds: seconds, rounds: rounds}
 	if b.binary, err = filepath.Abs(binary); err != nil {
 		return nil, err
 	}
@@ -42,10 +43,17 @@ func newBench(binary, root string, seconds float64, rounds int) (b *bench, err e
 
 func (b *bench) run() error {
 	b.others()
-	for _, figure := range []func() error{
-		b.idle, b.cost, b.added, b.refusals, b.controls, b.cuts, b.vanished, b.streams,
+	for _, figure := range []struct {
+		name    string
+		measure func() error
+	}{
+		{"idle", b.idle}, {"cost", b.cost}, {"added", b.added}, {"refusals", b.refusals}, {"controls", b.controls},
+		{"cuts", b.cuts}, {"vanished", b.vanished}, {"streams", b.streams},
 	} {
-		if err := figure(); err != nil {
+		if b.only != "" && b.only != figure.name {
+			continue
+		}
+		if err := figure.measure(); err != nil {
 			return err
 		}
 	}
