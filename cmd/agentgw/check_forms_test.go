@@ -139,21 +139,34 @@ func TestNamesKeepTheirText(t *testing.T) {
 
 // TestNumbersArePlainDecimals: wherever a number stands, it is a plain decimal.
 func TestNumbersArePlainDecimals(t *testing.T) {
+	places := func(problems []string, want ...string) bool {
+		return slices.EqualFunc(problems, want, func(problem, place string) bool { return strings.Contains(problem, ": "+place+": ") })
+	}
 	for _, text := range append([]string{"-1", "+1", "NaN", ".inf", "1,5", "5s", "five", "true", "1.", "05.0"}, oddTexts...) {
 		for _, written := range []string{text, `"` + text + `"`} {
-			for _, file := range []string{"tenants: {a: {rps: %s}}\n", "tenants: {a: {rps: 1, burst: %s}}\n", "tenants: {a: {max_inflight: %s}}\n", "server: {rate_key_rps: %s}\n", "server: {max_inflight: %s}\n", aService + "    rate_limit: {rps: %s}\n"} {
-				if _, problems := checked(t, fmt.Sprintf(file, written)); len(problems) == 0 {
-					t.Errorf("a number %s in %s was taken", written, file)
-				}
+			file := strings.ReplaceAll("tenants:\n  a:\n    rps: N\n  b:\n    rps: 1\n    burst: N\n  c:\n    max_inflight: N\n"+aService+"    rate_limit:\n      rps: N\n", "N", written)
+			if _, got := checked(t, file); !places(got, "tenants.a.rps", "tenants.b.burst", "tenants.c.max_inflight", "services.search.rate_limit.rps") {
+				t.Errorf("%s in a registry: %q", written, got)
+			}
+			file = strings.ReplaceAll("server:\n  rate_key_rps: N\n  max_inflight: N\n", "N", written)
+			if _, got := checked(t, file); len(got) != 2 {
+				t.Errorf("%s among the settings: %q", written, got)
 			}
 		}
-		for _, name := range []string{"RATE_KEY_RPS", "RATE_TENANT_BURST", "MAX_INFLIGHT", "KEY_MAX_PRINCIPALS"} {
-			if _, problems := checked(t, "version: 1\n", "AGENTGATE_"+name+"="+text); len(problems) != 1 || !strings.HasPrefix(problems[0], "environment:0:0: AGENTGATE_"+name+": ") {
-				t.Errorf("%s=%s: %q", name, text, problems)
-			}
-			flag := "--" + strings.ToLower(strings.ReplaceAll(name, "_", "-"))
-			if code, out, _ := runCheck(t, "version: 1\n", nil, flag+"="+text, "r.yaml"); code != exitNotHold || !strings.HasPrefix(out, "flag: "+flag+": ") {
-				t.Errorf("%s=%s: exit %d, %s", flag, text, code, out)
+		names := []string{"RATE_KEY_RPS", "RATE_TENANT_BURST", "MAX_INFLIGHT", "KEY_MAX_PRINCIPALS"}
+		var environ, args []string
+		for _, name := range names {
+			environ = append(environ, "AGENTGATE_"+name+"="+text)
+			args = append(args, "--"+strings.ToLower(strings.ReplaceAll(name, "_", "-"))+"="+text)
+		}
+		if _, got := checked(t, "version: 1\n", environ...); !places(got, "AGENTGATE_RATE_KEY_RPS", "AGENTGATE_RATE_TENANT_BURST", "AGENTGATE_MAX_INFLIGHT", "AGENTGATE_KEY_MAX_PRINCIPALS") {
+			t.Errorf("%s in the environment: %q", text, got)
+		}
+		code, out, _ := runCheck(t, "version: 1\n", nil, append(args, "r.yaml")...)
+		for _, arg := range args {
+			flag, _, _ := strings.Cut(arg, "=")
+			if code != exitNotHold || !strings.Contains(out, "flag: "+flag+": ") {
+				t.Errorf("%s: exit %d, %s", arg, code, out)
 			}
 		}
 	}
@@ -250,27 +263,16 @@ func TestAddressesReadAlike(t *testing.T) {
 		"2001:db8::5": false, "::1": false, "[fe80::1%25eth0]": false, "[fe80::1%eth0]": false, "[::1": false, "::1]": false, "[127.0.0.1]": false, "[]": false,
 		"127.1": false, "0x7f000001": false, "0177.0.0.1": false, "a b": false, "bücher.example": false,
 	} {
-		for place, file := range map[string]string{
-			"base_url":  "services: {a: {base_url: %q}}\n",
-			"issuers":   "issuers: [{issuer: %q, audience: a}]\n",
-			"token_url": "services: {a: {base_url: \"https://u.example\", credential: {type: oauth2, token_url: %q}}}\n",
-		} {
-			for _, url := range []string{"https://" + host, "http://" + host + ":8080/x"} {
-				if _, problems := checked(t, fmt.Sprintf(file, url)); (problems == nil) != lawful {
-					t.Errorf("%s: %s: %q", place, url, problems)
-				}
-			}
+		urls := fmt.Sprintf("services:\n  a: {base_url: %[1]q}\n  b: {base_url: %[2]q}\n  c: {base_url: \"https://u.example\", credential: {type: oauth2, authorize_url: %[1]q, token_url: %[2]q}}\n"+
+			"issuers:\n  - {issuer: %[1]q, audience: a}\n  - {issuer: %[2]q, audience: a}\ntunnels: {allow: [%[3]q]}\n", "https://"+host, "http://"+host+":8080/x", host+":443")
+		if _, got := checked(t, urls); len(got) != map[bool]int{false: 7}[lawful] {
+			t.Errorf("%s in a registry: %q", host, got)
 		}
-		if _, problems := checked(t, fmt.Sprintf("tunnels: {allow: [%q]}\n", host+":443")); (problems == nil) != lawful {
-			t.Errorf("tunnels.allow: %s: %q", host, problems)
+		if _, got := checked(t, "version: 1\n", "AGENTGATE_LISTEN="+host+":8080", "AGENTGATE_ADMIN_LISTEN="+host+":8080"); len(got) != map[bool]int{false: 2}[lawful] {
+			t.Errorf("%s among the settings: %q", host, got)
 		}
-		for _, name := range []string{"LISTEN", "ADMIN_LISTEN"} {
-			if _, problems := checked(t, "version: 1\n", "AGENTGATE_"+name+"="+host+":8080"); (problems == nil) != lawful {
-				t.Errorf("%s: %s: %q", name, host, problems)
-			}
-			if _, problems := checked(t, "version: 1\n", "AGENTGATE_"+name+"="+host); problems == nil {
-				t.Errorf("%s: %s without a port was taken", name, host)
-			}
+		if _, got := checked(t, "version: 1\n", "AGENTGATE_LISTEN="+host, "AGENTGATE_ADMIN_LISTEN="+host); len(got) != 2 {
+			t.Errorf("%s without a port: %q", host, got)
 		}
 	}
 }
