@@ -114,7 +114,7 @@ func printVerification(out io.Writer, r *receipts.Report) error {
 		fmt.Fprintf(w, "anchor\t%d entries\n", r.Anchor)
 	}
 	fmt.Fprintf(w, "trusted key\t%s\n", printable(r.TrustedKey))
-	if r.LogKey != r.TrustedKey {
+	if r.LogKey != "" && r.LogKey != r.TrustedKey {
 		fmt.Fprintf(w, "key in the log\t%s (not trusted)\n", cell(r.LogKey))
 	}
 	var kinds []string
