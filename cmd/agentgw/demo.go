@@ -55,7 +55,9 @@ func (c *cli) demoCommand() *cobra.Command {
 				return exit(exitCannotRun, err)
 			}
 			defer func() { _ = os.RemoveAll(folder) }()
-			return c.demo(folder, listen, adminListen)
+			signals := takeSignals()
+			defer signals.release()
+			return c.demo(folder, listen, adminListen, signals)
 		},
 	}
 	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:8080", "the agents' address")
@@ -63,7 +65,7 @@ func (c *cli) demoCommand() *cobra.Command {
 	return cmd
 }
 
-func (c *cli) demo(folder, listen, adminListen string) error {
+func (c *cli) demo(folder, listen, adminListen string, signals signals) error {
 	token := rand.Text()
 	upstream, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -102,7 +104,7 @@ func (c *cli) demo(folder, listen, adminListen string) error {
 		return exit(exitCannotRun, err)
 	}
 	c.sayDemo(s, folder, key)
-	return c.untilStopped(s)
+	return c.untilStopped(s, signals)
 }
 
 // furnish puts the demo's key and the tool service's credential where a real

@@ -24,6 +24,8 @@ func (c *cli) serveCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			signals := takeSignals()
+			defer signals.release()
 			s, err := start(settings, snapshot, func() (*config.Settings, *registry.Snapshot, error) {
 				return c.readSettings(cmd, true)
 			}, c.logger(settings))
@@ -31,7 +33,7 @@ func (c *cli) serveCommand() *cobra.Command {
 				return exit(exitCannotRun, err)
 			}
 			c.sayStarted(s)
-			return c.untilStopped(s)
+			return c.untilStopped(s, signals)
 		},
 	}
 	addSettingsFlags(cmd)
@@ -52,22 +54,34 @@ func (c *cli) sayStarted(s *server) {
 	}
 }
 
+// signals are what a running gateway is told by. They are taken before it
+// starts: one that came after it was ready and before somebody listened would
+// end it without a drain.
+type signals struct{ stop, hangUp chan os.Signal }
+
+func takeSignals() signals {
+	s := signals{stop: make(chan os.Signal, 2), hangUp: make(chan os.Signal, 1)}
+	signal.Notify(s.stop, syscall.SIGTERM, syscall.SIGINT)
+	signal.Notify(s.hangUp, syscall.SIGHUP)
+	return s
+}
+
+func (s signals) release() {
+	signal.Stop(s.stop)
+	signal.Stop(s.hangUp)
+}
+
 // untilStopped waits for a signal to stop and drains; a second one ends at
 // once. SIGHUP has the registry file read again.
-func (c *cli) untilStopped(s *server) error {
-	signals, hangUps := make(chan os.Signal, 2), make(chan os.Signal, 1)
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
-	signal.Notify(hangUps, syscall.SIGHUP)
-	defer signal.Stop(signals)
-	defer signal.Stop(hangUps)
+func (c *cli) untilStopped(s *server, signals signals) error {
 	for running := true; running; {
 		select {
 		case err := <-s.failed:
 			s.stop(context.Background())
 			return exit(exitCannotRun, err)
-		case <-hangUps:
+		case <-signals.hangUp:
 			_ = operations{s.live, s.ready}.Reload(s.background) // what is wrong is in the log
-		case got := <-signals:
+		case got := <-signals.stop:
 			s.log.Info("draining", "signal", got.String(), "timeout", s.settings.DrainTimeout.String())
 			running = false
 		}
@@ -77,7 +91,7 @@ func (c *cli) untilStopped(s *server) error {
 	select {
 	case <-done:
 		return nil
-	case <-signals:
+	case <-signals.stop:
 		return exit(exitCannotRun, fmt.Errorf("stopped at once by a second signal"))
 	}
 }

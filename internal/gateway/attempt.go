@@ -93,10 +93,13 @@ func (a *attempt) close(refusal *Error) *Error {
 	r := a.record
 	r.TotalMicros, r.UpstreamMicros, r.Out = a.took(), a.upstream.Microseconds(), a.out
 	if refusal != nil && !errors.Is(refusal, http.ErrAbortHandler) {
-		r.Code, r.Limit = string(refusal.Code), refusal.Limit
+		r.Code, r.Limit, r.Status = string(refusal.Code), refusal.Limit, refusal.status()
 	}
 	if a.intended {
-		r.Kind, r.Decision, r.Status = receipts.KindOutcome, receipts.Allowed, a.status
+		r.Kind, r.Decision = receipts.KindOutcome, receipts.Allowed
+		if a.status != 0 { // the upstream's, which had gone out before
+			r.Status = a.status
+		}
 		if a.end == "" && errors.Is(refusal, http.ErrAbortHandler) {
 			a.end = receipts.ClientCancelled
 		}
