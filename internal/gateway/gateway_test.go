@@ -126,6 +126,8 @@ type setup struct {
 	settings func(*config.Settings)   // changes the usual settings
 	limiter  func(*ratelimit.Options) // changes the usual limiter
 	vault    gateway.Vault            // nil is an empty one
+	// clock, if set, makes the clock that the gateway has of the world's own.
+	clock func(*clockwork.FakeClock) clockwork.Clock
 }
 
 func newWorld(t *testing.T, upstream http.HandlerFunc, keys ...*identity.Key) *world {
@@ -185,8 +187,12 @@ func (s setup) world(t *testing.T, upstream http.HandlerFunc, keys ...*identity.
 		s.limiter(&options)
 	}
 	w.limiter = ratelimit.NewLocal(options)
+	clock := clockwork.Clock(w.clock)
+	if s.clock != nil {
+		clock = s.clock(w.clock)
+	}
 	w.gateway, err = gateway.New(gateway.Parts{
-		Settings: w.settings, Limiter: w.limiter, Nanos: w.nanos, Receipts: w.ledger, Vault: s.vault, Clock: w.clock,
+		Settings: w.settings, Limiter: w.limiter, Nanos: w.nanos, Receipts: w.ledger, Vault: s.vault, Clock: clock,
 		Log: slog.New(slog.DiscardHandler), Replica: "r", UserAgent: "agentgw/test", ParamsKey: []byte("k"),
 		Decided: func(string, gateway.Code, string) {}, Answered: func(string, time.Duration) {},
 	})

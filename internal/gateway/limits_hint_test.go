@@ -35,7 +35,7 @@ func TestHintKeepsItsBound(t *testing.T) {
 			free := begin()
 			for _, wait := range []time.Duration{
 				interval, 61 * time.Second, time.Minute + 1, time.Minute, 59900 * time.Millisecond, 55 * time.Second, 12 * time.Second, 5 * time.Second,
-				4900 * time.Millisecond, 2900 * time.Millisecond, 2300 * time.Millisecond, time.Second, 950 * time.Millisecond, 50 * time.Millisecond, 1,
+				4900 * time.Millisecond, 2900 * time.Millisecond, 2300 * time.Millisecond, time.Second, time.Second - 1, 950 * time.Millisecond, 50 * time.Millisecond, 1,
 			} {
 				w.clock.Advance(free.Add(-wait).Sub(w.clock.Now()))
 				for range 8 {
@@ -167,4 +167,25 @@ func TestSeveralLimitsRefuse(t *testing.T) {
 	w.act("slow", plainCall("tools", "")).want(t, "a nanosecond early", 429, "rate_limited", "key")
 	w.clock.Advance(1)
 	w.act("slow", plainCall("tools", "")).want(t, "after the wait", 200, "", "")
+}
+
+// TestHintsSpread: a crowd that is refused at one moment is not told to come back
+// at one moment.
+func TestHintsSpread(t *testing.T) {
+	w := newWorld(t, hello, limited("k", 0.2, 1))
+	w.act("k", plainCall("tools", ""))
+	const crowd = 300
+	bins := map[int]int{}
+	for range crowd {
+		ms, err := strconv.Atoi(w.act("k", plainCall("tools", "")).header.Get("Retry-After-Ms"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		bins[ms/100]++
+	}
+	for bin, n := range bins {
+		if n > crowd/5 {
+			t.Errorf("%d of %d were told to come back between %d and %d ms", n, crowd, bin*100, bin*100+100)
+		}
+	}
 }

@@ -8,11 +8,14 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/jonboulle/clockwork"
 
 	"agentgw/internal/config"
 	"agentgw/internal/identity"
@@ -184,5 +187,52 @@ func TestPeakIsTheCap(t *testing.T) {
 	}
 	if counts["429 concurrency_limited"] == 0 || counts["200 "] < 3 {
 		t.Errorf("%v: the cap was not reached", counts)
+	}
+}
+
+// slowToStop is a clock whose timers of a silent upstream take until let to stop.
+type slowToStop struct {
+	*clockwork.FakeClock
+	let chan struct{}
+}
+
+type slowTimer struct {
+	clockwork.Timer
+	let chan struct{}
+}
+
+func (c slowToStop) AfterFunc(d time.Duration, f func()) clockwork.Timer {
+	t := c.FakeClock.AfterFunc(d, f)
+	if d == 5*time.Minute {
+		return slowTimer{t, c.let}
+	}
+	return t
+}
+
+func (t slowTimer) Stop() bool {
+	<-t.let
+	return t.Timer.Stop()
+}
+
+// TestSlotIsFreeWithTheLastByte: when the client has the whole of an answer, the
+// slot is free and the outcome recorded, although the gateway is not yet done
+// with the call.
+func TestSlotIsFreeWithTheLastByte(t *testing.T) {
+	const event = "data: the only one\n\n"
+	let := make(chan struct{})
+	w := setup{clock: func(c *clockwork.FakeClock) clockwork.Clock { return slowToStop{c, let} }}.
+		world(t, func(rw http.ResponseWriter, _ *http.Request) {
+			rw.Header().Set("Content-Type", "text/event-stream") // so that it is not left in a buffer
+			rw.Header().Set("Content-Length", strconv.Itoa(len(event)))
+			_, _ = io.WriteString(rw, event)
+		}, everything("k"))
+	defer close(let) // the gateway goes on
+	got := w.act("k", streamCall("tools", ""))
+	got.want(t, "the answer", 200, "", "")
+	if n := w.inFlight("key:k"); got.body != event || n != 0 {
+		t.Errorf("with the whole answer (%q) there, %d are in flight", got.body, n)
+	}
+	if records := w.ledger.all(); len(records) != 2 || records[1].Kind != receipts.KindOutcome || records[1].Ending != receipts.Complete {
+		t.Errorf("with the whole answer there, the records are %+v", records)
 	}
 }

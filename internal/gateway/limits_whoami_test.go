@@ -19,8 +19,9 @@ func TestWhoamiTellsWhatIsLeft(t *testing.T) {
 	file := "tenants:\n  t: {rps: 1, burst: 5, max_inflight: 2}\n  free: {rps: 0, max_inflight: 0}\nservices:\n" +
 		serviceLine("tools", "") + serviceLine("slow", "rate_limit: {rps: 1, burst: 3},")
 	scoped := &identity.Key{ID: "crew", Services: []string{"tools"}, Users: []string{"ann", "bob", "cid", "dan"}, Limits: &identity.Limits{RPS: 1, Burst: 9}}
+	solo := &identity.Key{ID: "solo", Services: []string{"tools"}, Users: []string{"bob"}, Limits: &identity.Limits{RPS: 1, Burst: 9}}
 	w := setup{registry: file, settings: func(s *config.Settings) { small(s); s.KeyMaxPrincipals = 2 }}.
-		world(t, up.serve, of("t", limited("k", 1, 9)), of("free", limited("bare", 1, 9)), scoped)
+		world(t, up.serve, of("t", limited("k", 1, 9)), of("free", limited("bare", 1, 9)), scoped, solo)
 	limits := func(key string) string {
 		t.Helper()
 		r := w.request(context.Background(), key, "")
@@ -58,4 +59,6 @@ func TestWhoamiTellsWhatIsLeft(t *testing.T) {
 		`{"limit":"tenant","on_behalf_of":"ann","burst":2,"remaining":1},{"limit":"inflight","on_behalf_of":"ann","max_inflight":1,"remaining":1},`+
 		`{"limit":"tenant","on_behalf_of":"bob","burst":2,"remaining":2},{"limit":"inflight","on_behalf_of":"bob","max_inflight":1,"remaining":1},`+
 		`{"limit":"tenant","burst":2,"remaining":1},{"limit":"inflight","max_inflight":1,"remaining":1}]`)
+	want("of a key for one person", limits("solo"), `[{"limit":"key","burst":9,"remaining":8},`+
+		`{"limit":"tenant","on_behalf_of":"bob","burst":2,"remaining":2},{"limit":"inflight","on_behalf_of":"bob","max_inflight":1,"remaining":1}]`)
 }
