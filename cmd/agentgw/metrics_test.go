@@ -211,6 +211,11 @@ func TestMetricsTellWhatHappens(t *testing.T) {
 		`agentgate_upstream_seconds_bucket{service="tools",le="+Inf"}`:                     2,
 		`agentgate_receipts_appended_total`:                                                2 + 4 + 5, // two records of what ran, one of what runs
 	})
+	for name := range series {
+		if strings.Contains(name, "loose") || strings.Contains(name, "narrow") || strings.Contains(name, "bot") {
+			t.Errorf("keys, and tenants that are keys, have series of their own: %s", name)
+		}
+	}
 	if took := series[`agentgate_upstream_seconds_sum{service="tools"}`]; took <= 0 || took > 5 {
 		t.Errorf("the upstream took %v s", took)
 	}
