@@ -8,15 +8,19 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
 
 	"agentgw/internal/config"
@@ -29,6 +33,7 @@ type measured struct {
 	*server
 	t    *testing.T
 	keys map[string]string
+	log  *lockedBuffer
 }
 
 // measure starts a gateway in front of upstream, which stands as UPSTREAM in the
@@ -37,7 +42,7 @@ func measure(t *testing.T, upstream http.HandlerFunc, file string, flags ...stri
 	t.Helper()
 	up := httptest.NewServer(upstream)
 	t.Cleanup(up.Close)
-	m := &measured{t: t, keys: map[string]string{}}
+	m := &measured{t: t, keys: map[string]string{}, log: &lockedBuffer{}}
 	file = strings.ReplaceAll(file, "UPSTREAM", up.URL)
 	for before, rest, found := strings.Cut(file, "KEY "); found; before, rest, found = strings.Cut(file, "KEY ") {
 		id := rest[:strings.IndexByte(rest, ',')]
@@ -58,7 +63,7 @@ func measure(t *testing.T, upstream http.HandlerFunc, file string, flags ...stri
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.server, err = start(settings, snapshot, nil, slog.New(slog.DiscardHandler))
+	m.server, err = start(settings, snapshot, nil, slog.New(slog.NewTextHandler(m.log, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -236,6 +241,49 @@ func TestMetricsTellWhatHappens(t *testing.T) {
 		`agentgate_upstream_seconds_count{service="tools"}`: 2,
 		`agentgate_upstream_seconds_sum{service="tools"}`:   before, // how long it lasted is not in it
 	})
+}
+
+// TestMetricsInStep: README lists every metric of the gateway, and no other.
+func TestMetricsInStep(t *testing.T) {
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed := map[string]bool{}
+	for _, name := range regexp.MustCompile("`(agentgate_[a-z_]+)`").FindAllSubmatch(readme, -1) {
+		listed[string(name[1])] = true
+	}
+	m := measure(t, measuredUpstream(nil), measuredRegistry)
+	m.status("POST", "/v1/act", m.keys["bot"], `{"service":"tools","action":"get"}`)
+	told := map[string]bool{}
+	for series := range m.scrape() {
+		name, _, _ := strings.Cut(series, "{")
+		for _, part := range []string{"_bucket", "_sum", "_count"} { // of a histogram
+			name = strings.TrimSuffix(name, part)
+		}
+		told[name] = true
+	}
+	if diff := cmp.Diff(slices.Sorted(maps.Keys(told)), slices.Sorted(maps.Keys(listed))); diff != "" {
+		t.Errorf("what is told (-) and what README lists (+):\n%s", diff)
+	}
+}
+
+// TestFullTableIsToldOperators, once and not with every call.
+func TestFullTableIsToldOperators(t *testing.T) {
+	m := measure(t, measuredUpstream(nil), measuredRegistry, "--rate-table-size", "1")
+	for range 3 {
+		for _, key := range []string{"bot", "loose", "narrow"} {
+			if got := m.status("POST", "/v1/act", m.keys[key], `{"service":"tools","action":"get"}`); got != 200 {
+				t.Errorf("%s: %d", key, got)
+			}
+		}
+	}
+	if n := strings.Count(m.log.String(), "a limiter table is full"); n != 1 {
+		t.Errorf("told %d times, want once:\n%s", n, m.log.String())
+	}
+	if n := m.scrape()[`agentgate_limiter_overflowed_total{table="registered"}`]; n == 0 {
+		t.Error("and the metric does not tell")
+	}
 }
 
 // TestLookingCostsNothing: neither a scrape nor a look at whoami takes a token of
