@@ -3,12 +3,12 @@ package main
 import (
 	"bufio"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -103,21 +103,28 @@ func gateway(binary, registry, data string, flags ...string) (*process, error) {
 		return nil, err
 	}
 	lines := bufio.NewScanner(stderr)
+	lines.Buffer(nil, 1<<20)
+	var said []string
 	for lines.Scan() {
-		var said struct{ Msg, Agents, Admin string }
-		if json.Unmarshal(lines.Bytes(), &said) == nil && said.Msg == "serving" {
-			p.Address, p.Admin = said.Agents, said.Admin
-			go func() {
-				for lines.Scan() {
-					fmt.Fprintln(os.Stderr, "gateway:", lines.Text())
-				}
-			}()
+		var line struct{ Msg, Agents, Admin string }
+		if json.Unmarshal(lines.Bytes(), &line) == nil && line.Msg == "serving" {
+			p.Address, p.Admin = line.Agents, line.Admin
+			go complaints(lines)
 			return p, nil
 		}
-		fmt.Fprintln(os.Stderr, "gateway:", lines.Text())
+		said = append(said, lines.Text())
 	}
 	p.stop()
-	return nil, errors.New("the gateway did not start")
+	return nil, fmt.Errorf("the gateway did not start: %s", strings.Join(said, "\n"))
+}
+
+// complaints passes on what a gateway says that is more than news.
+func complaints(lines *bufio.Scanner) {
+	for lines.Scan() {
+		if !strings.Contains(lines.Text(), `"level":"INFO"`) {
+			fmt.Fprintln(os.Stderr, "gateway:", lines.Text())
+		}
+	}
 }
 
 // under runs the job against p and returns its result and the processor time

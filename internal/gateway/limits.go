@@ -3,8 +3,6 @@ package gateway
 import (
 	"fmt"
 	"math/rand/v2"
-	"net/http"
-	"strings"
 	"time"
 
 	"agentgw/internal/ratelimit"
@@ -18,8 +16,8 @@ func (g *Gateway) identify(call *Call, at *attempt) *Error {
 	key, err := call.view.keys.Authenticate(call.In.Header, g.clock.Now())
 	if err == nil {
 		call.Key = key
-		at.record.Caller, at.record.Key = "key:"+key.ID, key.ID
 		call.account = call.view.account(key)
+		at.record.Caller, at.record.Key = call.account.key.Partition(), key.ID
 		at.record.Tenant = call.account.tenant.Partition() // until it is known for whom
 		return nil
 	}
@@ -124,47 +122,4 @@ func policy(k ratelimit.Kind) string {
 	return k.String()
 }
 
-// tell sets the RateLimit fields (draft-ietf-httpapi-ratelimit-headers) from
-// the decision itself, never from a second look. A later step adds its limits
-// to those that an earlier one reached.
-func tell(out *answer, v ratelimit.Verdict) {
-	var policies, state strings.Builder
-	whole := false // a refusal at admission reads the key again, after the refund
-	for r := range v.Readings() {
-		name := policy(r.Kind)
-		whole = whole || r.Kind == ratelimit.KindKey
-		if policies.Len() > 0 {
-			policies.WriteString(", ")
-			state.WriteString(", ")
-		}
-		if r.Gauge {
-			fmt.Fprintf(&policies, `"%s";q=%d;qu="concurrent-requests"`, name, r.Quota)
-			fmt.Fprintf(&state, `"%s";r=%d`, name, r.Remaining)
-			continue
-		}
-		fmt.Fprintf(&policies, `"%s";q=%d;w=%d`, name, r.Quota, max(1, seconds(r.Window)))
-		fmt.Fprintf(&state, `"%s";r=%d`, name, r.Remaining)
-		if r.Next > 0 {
-			fmt.Fprintf(&state, `;t=%d`, seconds(r.Next))
-		}
-	}
-	if policies.Len() == 0 {
-		return
-	}
-	if whole {
-		out.Header().Del("RateLimit-Policy")
-		out.Header().Del("RateLimit")
-	}
-	join(out.Header(), "RateLimit-Policy", policies.String())
-	join(out.Header(), "RateLimit", state.String())
-}
-
 func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
-
-// join appends to a list field in one line.
-func join(h http.Header, name, value string) {
-	if before := h.Get(name); before != "" {
-		value = before + ", " + value
-	}
-	h.Set(name, value)
-}
