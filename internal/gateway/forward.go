@@ -152,8 +152,8 @@ func (g *Gateway) upstreamError(ctx context.Context, call *Call, err error) *Err
 	if errors.As(err, &u) {
 		err = u.Err
 	}
-	if tooMuchHeader(err) {
-		return &Error{Code: UpstreamUnreachable, Message: fmt.Sprintf("%s answered with a header larger than %d KiB, which is not relayed", call.Act.Service, maxAnswerHeader>>10), Ran: true, Err: err}
+	if fault := headerFault(err); fault != "" {
+		return &Error{Code: UpstreamUnreachable, Message: call.Act.Service + " answered with " + fault, Ran: true, Err: err}
 	}
 	var dial *net.OpError
 	ran := !errors.As(err, &dial) || dial.Op != "dial" // what was never reached has done nothing
@@ -174,6 +174,9 @@ func (g *Gateway) relay(ctx context.Context, cancel context.CancelCauseFunc, res
 	}
 	keep(res.Header)
 	keepTrailer(res.Trailer)
+	if len(res.Trailer) > 0 {
+		res.Header.Del("Content-Length") // which HTTP/2 has beside a trailer, and HTTP/1 instead of one
+	}
 	b := &body{ReadCloser: res.Body, res: res, left: -1, idle: g.settings.StreamIdle}
 	b.finish = func() error {
 		at.sent(b.read) // all of it: what is withheld now goes out next

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 
@@ -56,11 +57,17 @@ func keepTrailer(h http.Header) {
 // maxAnswerHeader bounds the header of an upstream's answer, in bytes.
 const maxAnswerHeader = 256 << 10
 
-// tooMuchHeader reports whether the transport gave an answer up for the size of
-// its header. net/http has no error of its own for that, only these words, the
-// second for HTTP/2.
-func tooMuchHeader(err error) bool {
+// headerFault says what is wrong with an answer's header that the transport did
+// not take for its size, or "". net/http has no error of its own for that, only
+// words; over HTTP/2 it may stop decoding before it can know.
+func headerFault(err error) string {
 	text := err.Error()
-	return strings.Contains(text, "server response headers exceeded") ||
-		strings.Contains(text, "response header list larger than advertised limit")
+	switch {
+	case strings.Contains(text, "server response headers exceeded"),
+		strings.Contains(text, "response header list larger than advertised limit"):
+		return fmt.Sprintf("a header larger than %d KiB, which is not relayed", maxAnswerHeader>>10)
+	case strings.Contains(text, "connection error: COMPRESSION_ERROR"), strings.Contains(text, "connection error: PROTOCOL_ERROR"):
+		return fmt.Sprintf("a header larger than %d KiB, or with what is not HTTP/2", maxAnswerHeader>>10)
+	}
+	return ""
 }
