@@ -1,6 +1,7 @@
 package gateway_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"slices"
@@ -33,19 +34,32 @@ func headered(url string) string {
 	return file
 }
 
+// shelf keeps a vault's rows in memory.
+type shelf struct {
+	keys []store.DataKey
+	rows []store.Credential
+}
+
+func (s *shelf) DataKeys(context.Context) ([]store.DataKey, error) { return s.keys, nil }
+func (s *shelf) AddDataKey(_ context.Context, k store.DataKey) error {
+	s.keys = append(s.keys, k)
+	return nil
+}
+func (s *shelf) Credentials(context.Context) ([]store.Credential, error) { return s.rows, nil }
+func (s *shelf) PutCredential(_ context.Context, c store.Credential) error {
+	s.rows = append(s.rows, c)
+	return nil
+}
+func (s *shelf) RemoveCredential(context.Context, string, string, string) error { return nil }
+
 // fullVault holds a credential for each service of headered.
 func fullVault(t *testing.T) *vault.Vault {
 	t.Helper()
-	rows, err := store.Open(t.Context(), t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = rows.Close() })
 	kek, err := vault.ParseKEK(strings.Repeat("0", 64))
 	if err != nil {
 		t.Fatal(err)
 	}
-	v, err := vault.Load(t.Context(), rows, kek)
+	v, err := vault.Load(t.Context(), &shelf{}, kek)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,6 +177,27 @@ func TestOwnHeaderParameter(t *testing.T) {
 	}
 	if got := withoutID(t, w); !slices.Contains(got, "User-Agent: mine/1") || slices.Contains(got, "User-Agent: agentgw/test") {
 		t.Errorf("%q", got)
+	}
+	// It is one line, and no text in it makes a second.
+	if res := g.act("k", `{"service":"bare","action":"get","params":{"X-Trace":"Host: evil; \u00e9, 1"}}`); res.status != 200 {
+		t.Fatalf("%d %s", res.status, res.body)
+	}
+	if got := withoutID(t, w); !slices.Contains(got, "X-Trace: Host: evil; \u00e9, 1") {
+		t.Errorf("%q", got)
+	}
+	for _, value := range []string{`a\r\nX-Evil: 1`, `a\nX-Evil: 1`, `a\rb`, `\u0000`, ` a`, `a `, `\t`, `\u007f`} {
+		res := g.act("k", `{"service":"bare","action":"get","params":{"X-Trace":"`+value+`"}}`)
+		if res.status != 400 || res.code != "bad_params" || !strings.Contains(res.body, "params.X-Trace") {
+			t.Errorf("%s: %d %s", value, res.status, res.body)
+		}
+	}
+	for _, params := range []string{`{"X-Other":"1"}`, `{"x-trace":"1"}`, `{"Authorization":"Bearer x"}`, `{"Host":"evil"}`} {
+		if res := g.act("k", `{"service":"bare","action":"get","params":`+params+`}`); res.status != 400 || res.code != "bad_params" {
+			t.Errorf("%s: %d %s", params, res.status, res.body)
+		}
+	}
+	if got := w.take(); len(got) > 0 {
+		t.Errorf("the upstream saw %q", got)
 	}
 }
 
