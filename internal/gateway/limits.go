@@ -75,6 +75,7 @@ func (g *Gateway) refusal(call *Call, v ratelimit.Verdict) *Error {
 	switch {
 	case v.Outcome == ratelimit.ConcurrencyLimited:
 		e.Code = ConcurrencyLimited
+		e.Wait = min(e.Wait, 9*time.Second) // an estimate: with its jitter, at most 10 s
 		e.Message = fmt.Sprintf("all %d in-flight places of this %s are taken; nothing was charged; call again when a call or stream has ended", reading.Quota, e.Limit)
 	case v.Outcome == ratelimit.Blocked:
 		e = refuse(TenantBlocked, "the operator has blocked this tenant")

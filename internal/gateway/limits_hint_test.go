@@ -120,8 +120,10 @@ func TestHintForASlot(t *testing.T) {
 		end()
 	}
 	end = w.hold(up, "k", streamCall("tools", ""))
-	if d := hint(); d < 10*time.Second || d > 12*time.Second {
-		t.Errorf("after many that were held for minutes: %v, want 10 s", d)
+	for range 20 {
+		if d := hint(); d < 9*time.Second || d > 10*time.Second {
+			t.Errorf("after many that were held for minutes: %v, want 9 or 10 s", d)
+		}
 	}
 	end()
 }
