@@ -39,7 +39,7 @@ func readAct(r *http.Request, out *answer, limit int64) (act, int64, *Error) {
 	if limit > 0 && r.ContentLength > limit {
 		return act{}, 0, tooLarge(limit)
 	}
-	body := io.Reader(incoming{r.Body, out.control, out.stall})
+	body := io.Reader(incoming{r.Body, out.control, out.stall.limit})
 	if limit > 0 {
 		body = io.LimitReader(body, limit+1)
 	}

@@ -47,37 +47,42 @@ func (a *attempt) ending(e receipts.Ending) {
 // intend makes the intent durable, if the settings ask for one. After it the
 // upstream may be called.
 func (a *attempt) intend(method string) *Error {
-	a.intended = true
 	a.record.Method = method
-	switch a.g.settings.ReceiptIntent {
-	case "never":
-		return nil
-	case "writes":
-		if method == http.MethodGet || method == http.MethodHead {
-			return nil
+	if a.wantsIntent(method) {
+		r := a.record
+		r.Kind, r.Decision = receipts.KindIntent, receipts.Allowed
+		if err := a.write(&r, false); err != nil {
+			return err
 		}
 	}
-	r := a.record
-	r.Kind, r.Decision = receipts.KindIntent, receipts.Allowed
-	if err := a.write(&r, false); err != nil {
-		a.intended = false
-		return err
-	}
+	a.intended = true
 	return nil
 }
 
-// outcome makes the outcome durable. Later calls do nothing, so that the one at
-// the end of the answer and the deferred one cannot write two.
-func (a *attempt) outcome(end receipts.Ending) error {
+func (a *attempt) wantsIntent(method string) bool {
+	switch a.g.settings.ReceiptIntent {
+	case "never":
+		return false
+	case "writes":
+		return method != http.MethodGet && method != http.MethodHead
+	}
+	return true
+}
+
+// outcome makes the outcome of an answer that reached its end durable. Later
+// calls do nothing, so that the one at the end of the answer and the deferred
+// one cannot write two. A write that panics has not closed the attempt: the
+// deferred close then says that it ended in a panic.
+func (a *attempt) outcome() error {
 	if a.closed {
 		return nil
 	}
-	a.closed = true
-	a.ending(end)
 	r := a.record
-	r.Kind, r.Decision, r.Status, r.Ending = receipts.KindOutcome, receipts.Allowed, a.status, a.end
+	r.Kind, r.Decision, r.Status, r.Ending = receipts.KindOutcome, receipts.Allowed, a.status, receipts.Complete
 	r.Out, r.UpstreamMicros, r.TotalMicros = a.out, a.upstream.Microseconds(), a.took()
-	if a.lost = a.write(&r, true); a.lost != nil {
+	a.lost = a.write(&r, true)
+	a.closed = true
+	if a.lost != nil {
 		return a.lost
 	}
 	return nil
@@ -89,35 +94,42 @@ func (a *attempt) close(refusal *Error) *Error {
 	if a.closed || refusal == nil && !a.intended {
 		return refusal
 	}
-	a.closed = true
 	r := a.record
 	r.TotalMicros, r.UpstreamMicros, r.Out = a.took(), a.upstream.Microseconds(), a.out
 	if refusal != nil && !errors.Is(refusal, http.ErrAbortHandler) {
 		r.Code, r.Limit, r.Status = string(refusal.Code), refusal.Limit, refusal.status()
 	}
 	if a.intended {
-		r.Kind, r.Decision = receipts.KindOutcome, receipts.Allowed
+		r.Kind, r.Decision, r.Ending = receipts.KindOutcome, receipts.Allowed, a.endedBy(refusal)
 		if a.status != 0 { // the upstream's, which had gone out before
 			r.Status = a.status
 		}
-		if a.end == "" && errors.Is(refusal, http.ErrAbortHandler) {
-			a.end = receipts.ClientCancelled
-		}
-		if a.end == "" && refusal != nil && refusal.Code == UpstreamTimeout {
-			a.end = receipts.Timeout
-		}
-		if a.end == "" && refusal != nil && refusal.Code == UpstreamUnreachable {
-			a.end = receipts.UpstreamAborted
-		}
-		a.ending(receipts.Complete)
-		r.Ending = a.end
 	} else {
 		r.Kind, r.Decision, r.Ending = receipts.KindRefusal, receipts.Refused, a.end
 	}
-	if err := a.write(&r, a.intended); err != nil {
+	err := a.write(&r, a.intended)
+	a.closed = true
+	if err != nil {
 		return err
 	}
 	return refusal
+}
+
+// endedBy is how a call ended that did not reach the end of its answer.
+func (a *attempt) endedBy(refusal *Error) receipts.Ending {
+	switch {
+	case a.end != "":
+		return a.end
+	case refusal == nil:
+		return receipts.Complete
+	case errors.Is(refusal, http.ErrAbortHandler):
+		return receipts.ClientCancelled
+	case refusal.Code == UpstreamTimeout:
+		return receipts.Timeout
+	case refusal.Code == UpstreamUnreachable:
+		return receipts.UpstreamAborted
+	}
+	return receipts.Complete
 }
 
 func (a *attempt) took() int64 { return max(0, a.g.clock.Now().Sub(a.began).Microseconds()) }

@@ -24,8 +24,7 @@ func (r *running) stream() {
 	r.isStream, r.border = true, true
 }
 
-// saw notes whether the bytes relayed so far end with a whole event: with an
-// empty line, in any of the three line endings of the event stream format.
+// saw notes whether the bytes relayed so far end with a whole event.
 func (r *running) saw(p []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -33,15 +32,32 @@ func (r *running) saw(p []byte) {
 	if n := len(r.tail); n > 4 {
 		r.tail = append(r.tail[:0], r.tail[n-4:]...)
 	}
-	r.border = bytes.HasSuffix(r.tail, []byte("\n\n")) || bytes.HasSuffix(r.tail, []byte("\r\r")) ||
-		bytes.HasSuffix(r.tail, []byte("\r\n\r\n"))
+	line, ended := cutLineEnd(r.tail)
+	_, empty := cutLineEnd(line)
+	r.border = ended && (empty || len(line) == 0)
 }
 
-// leave reports whether the stream should end here.
+// cutLineEnd removes one line end of the event stream format: CR LF, LF or CR,
+// which a stream may mix.
+func cutLineEnd(b []byte) (line []byte, ended bool) {
+	for _, end := range []string{"\r\n", "\n", "\r"} {
+		if line, ended = bytes.CutSuffix(b, []byte(end)); ended {
+			return line, true
+		}
+	}
+	return b, false
+}
+
+// leave ends the stream if it is to end and may end here, and reports whether
+// it did.
 func (r *running) leave() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.leaving && r.border
+	if r.leaving && r.border {
+		r.cancel(errShutdown)
+		return true
+	}
+	return false
 }
 
 // drain asks the call to end: a stream at its next event border, which may be

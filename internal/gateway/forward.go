@@ -123,7 +123,7 @@ func brokenBy(upstream, client context.Context, out *answer) receipts.Ending {
 		return receipts.Shutdown
 	case errors.Is(cause, errStreamIdle), errors.Is(cause, errStreamMax), errors.Is(cause, errFirstByte):
 		return receipts.Timeout
-	case out.stalled():
+	case out.stall.cut():
 		return receipts.SlowClient
 	case client.Err() != nil || out.failed != nil:
 		return receipts.ClientCancelled
@@ -180,7 +180,7 @@ func (g *Gateway) relay(ctx context.Context, cancel context.CancelCauseFunc, res
 	b := &body{ReadCloser: res.Body, res: res, left: -1, idle: g.settings.StreamIdle}
 	b.finish = func() error {
 		at.sent(b.read) // all of it: what is withheld now goes out next
-		if err := at.outcome(receipts.Complete); err != nil {
+		if err := at.outcome(); err != nil {
 			return err
 		}
 		release()

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/gin-gonic/gin"
+	"github.com/jonboulle/clockwork"
 
 	"agentgw/internal/identity"
 )
@@ -26,7 +27,7 @@ func (g *Gateway) Handler() http.Handler {
 	e.UseEscapedPath, e.UnescapePathValues = true, false
 	e.RedirectTrailingSlash, e.RedirectFixedPath = false, false
 	_ = e.SetTrustedProxies(nil) // nil cannot fail; the address is the gateway's own business
-	e.Any("/v1/act", func(c *gin.Context) { g.act(c.Writer, c.Request) })
+	e.Any("/v1/act", func(c *gin.Context) { g.act(answerBelow(c), c.Request) })
 	e.GET("/v1/services", g.reading(func(c *gin.Context, call *Call) { c.JSON(200, g.services(call)) }))
 	e.GET("/v1/services/:name", g.reading(g.service))
 	e.GET("/v1/whoami", g.reading(func(c *gin.Context, call *Call) { c.JSON(200, g.whoami(call)) }))
@@ -36,16 +37,23 @@ func (g *Gateway) Handler() http.Handler {
 		e.Status = http.StatusNotFound
 		writeError(c.Writer, e, "", jitter)
 	}))
-	return framed(g.settings.ClientStall, recovered(g.log, g.settings.ClientStall, e))
+	return framed(g.settings.ClientStall, recovered(g.log, g.clock, g.settings.ClientStall, e))
+}
+
+// answerBelow is the answer that recovered has made for this call. gin's writer
+// above it loses the errors of Flush and holds a 1xx back.
+func answerBelow(c *gin.Context) *answer {
+	return c.Writer.(interface{ Unwrap() http.ResponseWriter }).Unwrap().(*answer)
 }
 
 // recovered keeps a panic from ending the process or looking like an answer.
 // gin's own Recovery takes http.ErrAbortHandler for a fault and ends a broken
 // stream neatly; this one passes it on, and makes it of any panic that comes
 // when the answer has begun.
-func recovered(log *slog.Logger, stall time.Duration, next http.Handler) http.Handler {
+func recovered(log *slog.Logger, clock clockwork.Clock, stall time.Duration, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		a := newAnswer(w, stall)
+		a := newAnswer(w, clock, stall)
+		defer a.stall.last()
 		defer func() {
 			p := recover()
 			if p == nil {
@@ -62,9 +70,6 @@ func recovered(log *slog.Logger, stall time.Duration, next http.Handler) http.Ha
 		}()
 		next.ServeHTTP(a, r)
 		a.commit()
-		// What is buffered, and the terminator, go out when this returns; the
-		// last event of a quiet stream may be longer ago than the stall.
-		a.extend()
 	})
 }
 
@@ -76,9 +81,8 @@ func (g *Gateway) call(r *http.Request) *Call {
 }
 
 // act is POST /v1/act.
-func (g *Gateway) act(w http.ResponseWriter, r *http.Request) {
+func (g *Gateway) act(out *answer, r *http.Request) {
 	call := g.call(r)
-	out := newAnswer(w, g.settings.ClientStall)
 	out.Header().Set("X-Request-Id", call.RequestID)
 	if g.running.isDraining() || call.view == nil {
 		g.decided("", Draining, "")
@@ -128,7 +132,7 @@ func (g *Gateway) known(call *Call) string {
 func (g *Gateway) reading(next func(*gin.Context, *Call)) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		call := g.call(c.Request)
-		out := newAnswer(c.Writer, g.settings.ClientStall)
+		out := answerBelow(c)
 		out.Header().Set("X-Request-Id", call.RequestID)
 		out.Header().Set("Cache-Control", "no-store")
 		if call.view == nil {

@@ -28,13 +28,19 @@ type Call struct {
 // followed by one, but broken off.
 func (g *Gateway) serve(call *Call, out *answer, at *attempt) (refusal *Error) {
 	settled := false
-	defer func() { // on a panic too: the outcome must not depend on good luck
+	closing := func() {
 		if !settled {
 			at.ending(receipts.Panic)
 			refusal = refuse(Internal, "the gateway failed; the operator's log says why")
 		}
+		settled = false
 		refusal = at.close(refusal)
-	}()
+		settled = true
+	}
+	// On a panic too: the record must not depend on good luck. Twice, since it
+	// may be the closing that panics; after one that went well it does nothing.
+	defer closing()
+	defer closing()
 	refusal = g.steps(call, out, at)
 	settled = true
 	return refusal

@@ -1,0 +1,204 @@
+package gateway_test
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httptrace"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"agentgw/internal/identity"
+)
+
+// drills scales a test that repeats itself: short in make test, full with
+// DRILLS=full.
+func drills(short, full int) int {
+	if os.Getenv("DRILLS") == "full" {
+		return full
+	}
+	return short
+}
+
+// wide is a key that no limit stops.
+func wide(id string) *identity.Key {
+	return &identity.Key{ID: id, Services: []string{"*"}, Users: []string{"*"}, Tenant: "wide", Limits: &identity.Limits{RPS: 100000, Burst: 100000}}
+}
+
+// front serves the world's gateway anew: over TLS with HTTP/2, or in plain text.
+func (w *world) front(protocol string) {
+	w.server.Close()
+	w.server = httptest.NewUnstartedServer(w.gateway.Handler())
+	if protocol == "HTTP/2" {
+		w.server.EnableHTTP2 = true
+		w.server.StartTLS()
+	} else {
+		w.server.Config.ConnState = func(c net.Conn, state http.ConnState) {
+			if state == http.StateNew {
+				_ = tcp(c).SetWriteBuffer(16 << 10) // a client that stops reading is felt soon
+			}
+		}
+		w.server.Start()
+	}
+	w.t.Cleanup(w.server.Close)
+}
+
+func tcp(c net.Conn) *net.TCPConn {
+	if over, ok := c.(*tls.Conn); ok {
+		c = over.NetConn()
+	}
+	return c.(*net.TCPConn)
+}
+
+// caller is an agent. Over HTTP/1.1 each of its calls has a connection of its
+// own, over HTTP/2 they share one.
+type caller struct {
+	url, key  string
+	transport *http.Transport
+}
+
+func newCaller(url, key string) *caller {
+	return &caller{url: url, key: key, transport: &http.Transport{
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true, DisableCompression: true,
+		DisableKeepAlives: strings.HasPrefix(url, "http:"),
+		HTTP2:             &http.HTTP2Config{MaxReceiveBufferPerStream: 64 << 10},
+	}}
+}
+
+func (w *world) caller(key string) *caller {
+	c := newCaller(w.server.URL, w.keys[key])
+	w.t.Cleanup(c.transport.CloseIdleConnections)
+	return c
+}
+
+// open is one call under way, with its header read.
+type open struct {
+	*http.Response
+	conn   *net.TCPConn
+	cancel context.CancelFunc
+}
+
+func (c *caller) call(action, params string) (*open, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	got := &open{cancel: cancel}
+	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { got.conn = tcp(i.Conn) }})
+	r, err := http.NewRequestWithContext(traced, "POST", c.url+"/v1/act", strings.NewReader(`{"service":"tools","action":"`+action+`","params":`+params+`}`))
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Authorization", "Bearer "+c.key)
+	if got.Response, err = c.transport.RoundTrip(r); err != nil {
+		cancel()
+		return nil, err
+	}
+	return got, nil
+}
+
+// streams opens n streams at once and reads the first event of each.
+func (c *caller) streams(n int) ([]*open, error) {
+	list, errs := make([]*open, n), make([]error, n)
+	var all sync.WaitGroup
+	one := func(i int) {
+		if list[i], errs[i] = c.call("stream", "{}"); errs[i] == nil {
+			errs[i] = list[i].expect(event)
+		}
+	}
+	one(0) // alone, so that the others find its connection, where they may share it
+	for i := 1; i < n; i++ {
+		all.Go(func() { one(i) })
+	}
+	all.Wait()
+	return list, errors.Join(errs...)
+}
+
+// event is the first event of every stream of a drill.
+const event = "data: 1\n\n"
+
+// expect reads just as much as it wants to see.
+func (c *open) expect(want string) error {
+	got := make([]byte, len(want))
+	if n, err := io.ReadFull(c.Body, got); err != nil || string(got) != want {
+		return fmt.Errorf("read %q (%v), want %q; status %d", got[:n], err, want, c.StatusCode)
+	}
+	return nil
+}
+
+// rest reads to the end. It is nil where the end was a clean one.
+func (c *open) rest() (string, error) {
+	got, err := io.ReadAll(c.Body)
+	return string(got), err
+}
+
+// cut reports whether err is a broken transfer: an end, but not a clean one.
+func cut(err error) bool { return err != nil && !errors.Is(err, context.DeadlineExceeded) }
+
+func (c *open) hangUp() { _ = c.conn.Close() }
+
+func (c *open) reset() {
+	_ = c.conn.SetLinger(0)
+	_ = c.conn.Close()
+}
+
+// TestAnotherProcess is no test: it is the client that TestStreamsEnd kills.
+func TestAnotherProcess(t *testing.T) {
+	url, n := os.Getenv("DRILL_URL"), os.Getenv("DRILL_STREAMS")
+	if url == "" {
+		return
+	}
+	count, _ := strconv.Atoi(n)
+	if _, err := newCaller(url, os.Getenv("DRILL_KEY")).streams(count); err != nil {
+		t.Fatal(err)
+	}
+	fmt.Println("all open")
+	_, _ = io.Copy(io.Discard, os.Stdin)
+}
+
+// anotherProcess starts a process that holds n streams.
+func anotherProcess(t *testing.T, url, key string, n int) *os.Process {
+	t.Helper()
+	c := exec.Command(os.Args[0], "-test.run=^TestAnotherProcess$")
+	c.Env = append(os.Environ(), "DRILL_URL="+url, "DRILL_KEY="+key, "DRILL_STREAMS="+strconv.Itoa(n))
+	if _, err := c.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Process.Kill(); _ = c.Wait() })
+	lines := bufio.NewScanner(out)
+	for lines.Scan() {
+		if lines.Text() == "all open" {
+			return c.Process
+		}
+		t.Log(lines.Text())
+	}
+	t.Fatal("the other process opened no streams")
+	return nil
+}
+
+// within fails the test if holds does not come true in time.
+func within(t *testing.T, limit time.Duration, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(limit); !holds(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within %v: %s", limit, what)
+		}
+	}
+}
