@@ -14,8 +14,9 @@ type answer struct {
 	http.ResponseWriter
 	control *http.ResponseController
 	stall   stall
-	status  int  // a final status that is still to go out; 0: none
-	begun   bool // a final header has gone out
+	status  int    // a final status that is still to go out; 0: none
+	begun   bool   // a final header has gone out
+	receipt string // id of the attempt that it answers; "" where there is none
 	written int64
 	failed  error
 }

@@ -80,7 +80,8 @@ type world struct {
 	keys     map[string]string // by id
 	settings *config.Settings
 	mu       sync.Mutex
-	seen     int // requests at the upstream
+	seen     int            // requests at the upstream
+	decided  map[string]int // calls by code and limit, as metrics count them
 }
 
 const worldRegistry = `
@@ -141,7 +142,7 @@ func (s setup) world(t *testing.T, upstream http.HandlerFunc, keys ...*identity.
 	t.Helper()
 	w := &world{
 		t: t, clock: clockwork.NewFakeClockAt(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)),
-		ledger: &ledger{}, keys: map[string]string{},
+		ledger: &ledger{}, keys: map[string]string{}, decided: map[string]int{},
 		settings: &config.Settings{
 			RateKeyRPS: 20, RateKeyBurst: 40, RateTenantRPS: 100, RateTenantBurst: 200, TenantMaxInflight: 32,
 			KeyMaxPrincipals: 64, RateAuthPerMinute: 60, MaxRequestBody: 1 << 20, ReceiptIntent: "always",
@@ -196,7 +197,7 @@ func (s setup) world(t *testing.T, upstream http.HandlerFunc, keys ...*identity.
 	w.gateway, err = gateway.New(gateway.Parts{
 		Settings: w.settings, Limiter: w.limiter, Nanos: w.nanos, Receipts: w.ledger, Vault: s.vault, Clock: clock,
 		Log: slog.New(slog.DiscardHandler), Replica: "r", UserAgent: "agentgw/test", ParamsKey: []byte("k"),
-		Decided: func(string, gateway.Code, string) {}, Answered: func(string, time.Duration) {},
+		Decided: w.count, Answered: func(string, time.Duration) {},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -208,6 +209,18 @@ func (s setup) world(t *testing.T, upstream http.HandlerFunc, keys ...*identity.
 	t.Cleanup(w.server.Close)
 	t.Cleanup(w.gateway.Close)
 	return w
+}
+
+func (w *world) count(_ string, code gateway.Code, limit string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.decided[string(code)+" "+limit]++
+}
+
+func (w *world) counted(code, limit string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.decided[code+" "+limit]
 }
 
 func (w *world) request(ctx context.Context, key, body string) *http.Request {

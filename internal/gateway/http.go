@@ -66,7 +66,7 @@ func recovered(log *slog.Logger, clock clockwork.Clock, stall time.Duration, nex
 			if a.begun {
 				panic(http.ErrAbortHandler)
 			}
-			writeError(a, &Error{Code: Internal, Message: "the gateway failed; the operator's log says why", Ran: true}, "", jitter)
+			writeError(a, &Error{Code: Internal, Message: "the gateway failed; the operator's log says why", Ran: true}, a.receipt, jitter)
 		}()
 		next.ServeHTTP(a, r)
 		a.commit()
@@ -90,8 +90,16 @@ func (g *Gateway) act(out *answer, r *http.Request) {
 		return
 	}
 	at := g.begin(call)
+	out.receipt = at.id()
 	out.Header().Set("Agentgate-Receipt", `id="`+at.id()+`"`)
+	panicked := true
+	defer func() {
+		if panicked { // recovered answers
+			g.decided(g.known(call), Internal, "")
+		}
+	}()
 	refusal := g.serve(call, out, at)
+	panicked = false
 	if refusal == nil {
 		out.commit()
 		g.decided(call.Act.Service, "", "")

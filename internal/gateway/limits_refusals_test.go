@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
 	"slices"
 	"strings"
 	"testing"
@@ -132,12 +134,18 @@ func TestEveryRefusalHasOneShape(t *testing.T) {
 			}()
 			return w.act("k", strings.Replace(plainCall("quick", ""), `"1"`, `"silent"`, 1))
 		}},
+		{"a fault of ours", "internal", "", 500, act("k", plainCall("tools", "panic"))},
 		{"no receipt", "receipt_unavailable", "", 503, failing(act("k", plainCall("tools", "")))},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			tested[c.code] = true
+			counted := func() int { return w.counted(c.code, c.limit) + lone.counted(c.code, c.limit) }
+			before := counted()
 			got := c.call()
 			got.want(t, "refused", c.status, c.code, c.limit)
+			if n := counted() - before; n != 1 {
+				t.Errorf("metrics count it %d times", n)
+			}
 			got.fields(t)
 			h := got.header
 			if h.Get("Cache-Control") != "no-store" || h.Get("Content-Type") != "application/problem+json" || h.Get("X-Request-Id") == "" {
@@ -161,7 +169,7 @@ func TestEveryRefusalHasOneShape(t *testing.T) {
 				t.Errorf("violated-policies or Retry-After: %s, %v", got.body, h)
 			}
 			// Long waits, what no wait helps, and what may have been done already.
-			hopeless := c.code == "rate_limited" && c.limit != "address" || slices.Contains([]string{"upstream_redirect", "upstream_timeout", "tenant_blocked"}, c.code)
+			hopeless := c.code == "rate_limited" && c.limit != "address" || slices.Contains([]string{"upstream_redirect", "upstream_timeout", "tenant_blocked", "internal"}, c.code)
 			if (h.Get("X-Should-Retry") == "false") != hopeless {
 				t.Errorf("x-should-retry: %q", h.Get("X-Should-Retry"))
 			}
@@ -189,7 +197,7 @@ func TestEveryRefusalHasOneShape(t *testing.T) {
 	tested["draining"] = true
 	for _, code := range []string{"unauthenticated", "rate_limited", "bad_request", "method_not_allowed", "body_too_large", "scope_denied", "service_not_found",
 		"action_not_found", "concurrency_limited", "tenant_blocked", "delegation_invalid", "delegation_required", "credential_missing", "bad_params",
-		"upstream_unreachable", "upstream_redirect", "upstream_timeout", "receipt_unavailable", "draining"} {
+		"upstream_unreachable", "upstream_redirect", "upstream_timeout", "receipt_unavailable", "draining", "internal"} {
 		if !tested[code] {
 			t.Errorf("no refusal of %s was tried", code)
 		}
@@ -235,11 +243,7 @@ func TestFieldsOnEveryAnswer(t *testing.T) {
 			rw.Header().Set("Location", "/get/1")
 			rw.WriteHeader(http.StatusFound)
 		case "/get/early":
-			for range 2 {
-				rw.Header().Set("Link", "</style.css>; rel=preload")
-				rw.Header().Set("Set-Cookie", "session=1")
-				rw.WriteHeader(http.StatusEarlyHints)
-			}
+			rw.WriteHeader(http.StatusEarlyHints)
 			hello(rw, r)
 		case "/stream":
 			rw.Header().Set("Content-Type", "text/event-stream")
@@ -274,6 +278,38 @@ func TestFieldsOnEveryAnswer(t *testing.T) {
 		if got.header.Get("Agentgate-Receipt") != "" {
 			t.Errorf("%s: a look has a receipt", path)
 		}
+	}
+}
+
+// TestEarlyHints: a 1xx reaches the agent at once and without what no answer may
+// carry, and takes nothing of the gateway's with it.
+func TestEarlyHints(t *testing.T) {
+	w := newWorld(t, func(rw http.ResponseWriter, r *http.Request) {
+		rw.Header().Set("Set-Cookie", "session=1")
+		for range 2 {
+			rw.Header().Set("Link", "</style.css>; rel=preload")
+			rw.WriteHeader(http.StatusEarlyHints)
+		}
+		rw.Header().Del("Link")
+		hello(rw, r)
+	}, everything("k"))
+	var hints []string
+	ctx := httptrace.WithClientTrace(context.Background(), &httptrace.ClientTrace{Got1xxResponse: func(code int, h textproto.MIMEHeader) error {
+		hints = append(hints, fmt.Sprint(code, " ", http.Header(h)))
+		return nil
+	}})
+	got := w.do(w.request(ctx, "k", plainCall("tools", "")))
+	got.want(t, "the answer", 200, "", "")
+	if want := "103 map[Link:[</style.css>; rel=preload]]"; !slices.Equal(hints, []string{want, want}) {
+		t.Errorf("hints: %q", hints)
+	}
+	h := got.header
+	if len(got.fields(t)) != 3 || h.Get("X-Request-Id") == "" || h.Get("Link") != "" || h.Get("Set-Cookie") != "" || got.body != `{"hello":1}` {
+		t.Errorf("the answer: %v", h)
+	}
+	records := w.ledger.all()
+	if last := records[len(records)-1]; last.Kind != receipts.KindOutcome || last.Status != 200 || last.ID != got.receiptID(t, "the answer") {
+		t.Errorf("its outcome: %+v", last)
 	}
 }
 
