@@ -6,6 +6,8 @@ import "os"
 
 func SetSegmentSize(o *Options, n int64) { o.segmentSize = n }
 
+func SetKeepRecent(o *Options, n int) { o.keepRecent = n }
+
 func SetNewID(o *Options, f func() string) { o.newID = f }
 
 // SetDisk puts hooks before the real disk; a nil hook is none.
@@ -34,3 +36,6 @@ func SetDisk(o *Options, write func(b []byte, at int64) error, sync func() error
 func SetNoSync(o *Options) {
 	o.disk = &disk{write: realDisk.write, sync: func(*os.File) error { return nil }}
 }
+
+// Skim is what a start reads of a record line.
+func Skim(line []byte) (Record, bool) { return skim(line) }

@@ -24,11 +24,12 @@ type place struct {
 // complete: a receipt whose call is still running is not forgotten, so that its
 // outcome always meets its intent here. Those are as many as calls in flight.
 type recent struct {
+	keep    int // how many receipts; never changed
 	mu      sync.Mutex
 	entries map[string]*recentEntry
 	ring    []string // ids, the oldest at next
 	next    int
-	records int
+	sieve   sieve
 }
 
 type recentEntry struct {
@@ -50,6 +51,9 @@ func (c *recent) addBatch(slots []*slot, at place) {
 
 func (c *recent) addLocked(id string, kind Kind, p place) {
 	e := c.entries[id]
+	if e == nil || e.places[len(e.places)-1].segment != p.segment {
+		c.sieve.add(p.segment, id)
+	}
 	if e == nil {
 		e = new(recentEntry)
 		e.places = e.pair[:0]
@@ -57,7 +61,6 @@ func (c *recent) addLocked(id string, kind Kind, p place) {
 		c.entries[id] = e
 	}
 	e.places = append(e.places, p)
-	c.records++
 	e.open = kind == KindIntent
 }
 
@@ -67,12 +70,11 @@ func (c *recent) makeRoomLocked(id string) {
 	if c.entries == nil {
 		c.entries = make(map[string]*recentEntry)
 	}
-	if len(c.ring) >= keepRecent {
+	if len(c.ring) >= c.keep {
 		for range 32 {
 			old := c.next
 			c.next = (c.next + 1) % len(c.ring)
 			if e := c.entries[c.ring[old]]; !e.open {
-				c.records -= len(e.places)
 				delete(c.entries, c.ring[old])
 				c.ring[old] = id
 				return
@@ -82,11 +84,11 @@ func (c *recent) makeRoomLocked(id string) {
 	c.ring = append(c.ring, id)
 }
 
-// count is how many records are remembered.
-func (c *recent) count() int {
+// forget empties it.
+func (c *recent) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.records
+	c.entries, c.ring, c.next, c.sieve = nil, nil, 0, sieve{}
 }
 
 func (c *recent) find(id string) []place {
@@ -98,20 +100,39 @@ func (c *recent) find(id string) []place {
 	return nil
 }
 
+// segments are those that may hold records of an older receipt.
+func (c *recent) segments(id string) []uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.sieve.segments(id)
+}
+
 // Find returns the records of one receipt in log order, as they are stored. An
-// id that is not in the log gives none and no error. A receipt older than the
-// newest 32,768 is looked for in the segments, one search at a time, which takes
-// about a second per GiB. Only records that are on disk are found.
+// id that is not in the log gives none and no error, and costs next to nothing.
+// A receipt older than the newest 32,768 is looked for in the segment or two
+// that hold it, a tenth of a second each, one search at a time. Only records
+// that are on disk are found.
 func (l *Log) Find(id string) ([]json.RawMessage, error) {
 	if places := l.recent.find(id); places != nil {
 		return readPlaces(l.folder, places)
 	}
-	if id == "" || l.size.Load() <= uint64(l.recent.count()) {
-		return nil, nil // nothing has been forgotten yet
+	segments := l.recent.segments(id)
+	if len(segments) == 0 {
+		return nil, nil
 	}
 	l.searching.Lock()
 	defer l.searching.Unlock()
-	return FindIn(l.folder, id)
+	var found []json.RawMessage
+	for _, first := range segments {
+		r := newReader(l.folder)
+		r.only = &first
+		more, err := findIn(r, id)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, more...)
+	}
+	return found, nil
 }
 
 func readPlaces(folder string, places []place) ([]json.RawMessage, error) {
@@ -142,8 +163,11 @@ func readPlace(folder string, p place) (json.RawMessage, error) {
 // FindIn returns the records of one receipt from the segments in folder, in log
 // order. It needs no lock. Unlike Find it reads them all.
 func FindIn(folder, id string) ([]json.RawMessage, error) {
+	return findIn(newReader(folder), id)
+}
+
+func findIn(r *reader, id string) ([]json.RawMessage, error) {
 	member := appendText([]byte(`"id":`), id, 0)
-	r := newReader(folder)
 	defer r.close()
 	if err := r.bound(); err != nil {
 		return nil, err

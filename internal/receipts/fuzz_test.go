@@ -47,6 +47,9 @@ func FuzzParseRecord(f *testing.F) {
 			other.Action != r.Action || other.Principal != r.Principal || other.Seq != r.Seq || !slices.Equal(other.Chain, r.Chain) {
 			t.Fatalf("%q is read as %+v, by another reader as %+v", line, r, other)
 		}
+		if s, ok := receipts.Skim(line); ok && (s.Kind != r.Kind || s.ID != r.ID || s.Tenant != r.Tenant || s.Seq != r.Seq) {
+			t.Fatalf("%q is read as %+v and skimmed as %+v", line, r, s)
+		}
 	})
 }
 

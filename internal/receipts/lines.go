@@ -6,15 +6,17 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
+	"unicode/utf8"
 
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// The lines of a segment that are not records. Each is parsed with
-// encoding/json and then compared with its own rendering, which leaves one
-// spelling and makes every byte of a segment mean something.
+// The lines of a segment that are not records. Each is parsed and then compared
+// with its own rendering, which leaves one spelling and makes every byte of a
+// segment mean something.
 
 const (
 	headerPrefix     = `{"segment":`
@@ -56,9 +58,9 @@ func parseHeader(line []byte) (header, error) {
 
 // batchLine stands before the records that were written together.
 type batchLine struct {
-	First uint64 `json:"first"`
-	Count uint64 `json:"count"`
-	Bytes int64  `json:"bytes"`
+	First uint64
+	Count uint64
+	Bytes int64
 }
 
 func appendBatchLine(dst []byte, b batchLine) []byte {
@@ -69,16 +71,28 @@ func appendBatchLine(dst []byte, b batchLine) []byte {
 }
 
 func parseBatchLine(line []byte) (batchLine, error) {
-	var b struct {
-		Batch batchLine `json:"batch"`
-	}
-	if json.Unmarshal(line, &b) != nil {
+	first, rest, ok1 := numberAfter(line, batchPrefix+`{"first":`)
+	count, rest, ok2 := numberAfter(rest, `,"count":`)
+	size, _, ok3 := numberAfter(rest, `,"bytes":`)
+	if !ok1 || !ok2 || !ok3 || size > math.MaxInt64 {
 		return batchLine{}, errors.New("not a batch line")
 	}
-	if !rendersAs(line, appendBatchLine(nil, b.Batch)) {
+	b := batchLine{First: first, Count: count, Bytes: int64(size)}
+	if !rendersAs(line, appendBatchLine(nil, b)) {
 		return batchLine{}, errors.New("not in the one spelling of a batch line")
 	}
-	return b.Batch, nil
+	return b, nil
+}
+
+// numberAfter cuts a number off that stands after prefix.
+func numberAfter(line []byte, prefix string) (n uint64, rest []byte, ok bool) {
+	line, ok = bytes.CutPrefix(line, []byte(prefix))
+	end := 0
+	for end < len(line) && line[end] >= '0' && line[end] <= '9' {
+		end++
+	}
+	n, err := strconv.ParseUint(string(line[:end]), 10, 64)
+	return n, line[end:], ok && err == nil
 }
 
 // appendCheckpointLine appends the line that holds the signed note.
@@ -97,18 +111,32 @@ func appendCheckpointLine(dst, signed []byte) []byte {
 	return append(dst, "\"}\n"...)
 }
 
-// parseCheckpointLine returns the signed note, its signature unchecked.
+// parseCheckpointLine returns the signed note, its signature unchecked. There may
+// be one of these for each record, so it is not left to encoding/json.
 func parseCheckpointLine(line []byte) ([]byte, error) {
-	var c struct {
-		Checkpoint string `json:"checkpoint"`
-	}
-	if json.Unmarshal(line, &c) != nil {
+	text, ok1 := bytes.CutPrefix(line, []byte(checkpointPrefix+`"`))
+	text, ok2 := bytes.CutSuffix(text, []byte(`"}`))
+	if !ok1 || !ok2 || !utf8.Valid(text) {
 		return nil, errors.New("not a checkpoint line")
 	}
-	if !rendersAs(line, appendCheckpointLine(nil, []byte(c.Checkpoint))) {
+	signed := make([]byte, 0, len(text))
+	for i := 0; i < len(text); i++ {
+		c := text[i]
+		if c < 0x20 || c == 0x7f {
+			return nil, errors.New("not a checkpoint line")
+		}
+		if c == '\\' && i+1 < len(text) {
+			i++
+			if c = text[i]; c == 'n' {
+				c = '\n'
+			}
+		}
+		signed = append(signed, c)
+	}
+	if !rendersAs(line, appendCheckpointLine(make([]byte, 0, len(line)+1), signed)) {
 		return nil, errors.New("not in the one spelling of a checkpoint line")
 	}
-	return []byte(c.Checkpoint), nil
+	return signed, nil
 }
 
 // rendersAs compares a line without its end and a rendering with it.

@@ -45,6 +45,7 @@ type Options struct {
 	disk        *disk         // tests: faults
 	segmentSize int64         // tests: 0 is segmentSize
 	newID       func() string // tests: nil is NewID
+	keepRecent  int           // tests: 0 is keepRecent
 }
 
 // Entry says where a record stands in the log.

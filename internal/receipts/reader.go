@@ -77,7 +77,9 @@ type reader struct {
 	buf    []byte
 	start  int
 	stop   int
-	until  *end // nil: as far as the log goes, however it grows
+	name   string  // of the open segment's file
+	until  *end    // nil: as far as the log goes, however it grows
+	only   *uint64 // nil: all segments, else this one
 }
 
 // end is where a log ended at one moment.
@@ -115,7 +117,7 @@ func (r *reader) bound() error {
 
 // at is the position of the next line.
 func (r *reader) at() Position {
-	return Position{File: segmentName(r.first), Offset: r.offset, Line: r.line}
+	return Position{File: r.name, Offset: r.offset, Line: r.line}
 }
 
 // partial is what follows the last line end.
@@ -184,7 +186,7 @@ func (r *reader) openAfter(done *uint64) error {
 		return err
 	}
 	for _, first := range firsts {
-		if done != nil && first <= *done {
+		if done != nil && first <= *done || r.only != nil && first != *r.only {
 			continue
 		}
 		if r.until != nil && first > r.until.segment {
@@ -200,12 +202,13 @@ func (r *reader) openAfter(done *uint64) error {
 		if r.stop > r.start {
 			return fmt.Errorf("the line has no end: %w", errNotTail)
 		}
-		f, err := os.Open(filepath.Join(r.folder, segmentName(first)))
+		name := segmentName(first)
+		f, err := os.Open(filepath.Join(r.folder, name))
 		if err != nil {
 			return err
 		}
 		r.close()
-		r.file, r.first, r.offset, r.line, r.start, r.stop = f, first, 0, 1, 0, 0
+		r.name, r.file, r.first, r.offset, r.line, r.start, r.stop = name, f, first, 0, 1, 0, 0
 		return nil
 	}
 	return io.EOF

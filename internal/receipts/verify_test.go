@@ -149,7 +149,7 @@ func TestEveryBitCounts(t *testing.T) {
 	original, vkey, anchor := smallLog(t)
 	dir := copyLog(t, original)
 	files := append(segments(t, dir), filepath.Join(dir, "receipts", "checkpoint"))
-	step := 307 // odd, so that each of a byte's bits has its turn
+	step := 607 // odd, so that each of a byte's bits has its turn
 	if drill() {
 		step = 1
 	}

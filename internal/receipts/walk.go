@@ -66,6 +66,11 @@ type walker struct {
 	// known, where set, are the keys whose checkpoint is believed against the
 	// entries before it.
 	known note.Verifiers
+	// skimming, where set, reads of each record only what skim does, and holds
+	// the lines that no checkpoint has spoken for yet. Whoever sets it has to
+	// check those, and the last checkpoint's signature, and to read again
+	// without it where anything is wrong: it cannot say what.
+	skimming *uncovered
 
 	batch     batchLine
 	batchAt   Position
@@ -183,6 +188,9 @@ func (w *walker) checkpointLine(e *event) error {
 		return w.damage(e.at, "", "the checkpoint has the root %s, the entries before it have %s", c.Root, w.tree.root())
 	}
 	w.lastCheckpoint = c.Size
+	if w.skimming != nil {
+		w.skimming.forget()
+	}
 	e.kind, e.note, e.claims = aCheckpoint, signed, c
 	return nil
 }
@@ -191,7 +199,7 @@ func (w *walker) recordLine(e *event) error {
 	if w.left == 0 {
 		return w.damage(e.at, idOf(e.line), "a record that no batch announces")
 	}
-	r, err := ParseRecord(e.line)
+	r, err := w.parse(e.line)
 	if err != nil {
 		return w.damage(e.at, idOf(e.line), "%v", err)
 	}
@@ -213,6 +221,19 @@ func (w *walker) recordLine(e *event) error {
 	e.kind, e.index, e.record = aRecord, w.tree.size, r
 	w.tree.push(tlog.RecordHash(e.line))
 	return nil
+}
+
+func (w *walker) parse(line []byte) (*Record, error) {
+	if w.skimming == nil {
+		return ParseRecord(line)
+	}
+	if err := w.skimming.add(line); err != nil {
+		return nil, err
+	}
+	if r, ok := skim(line); ok {
+		return &r, nil
+	}
+	return ParseRecord(line)
 }
 
 // idOf finds a receipt's id in a line that cannot be parsed, to name it.
