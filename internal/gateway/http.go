@@ -105,8 +105,12 @@ func (g *Gateway) act(out *answer, r *http.Request) {
 		g.decided(call.Act.Service, "", "")
 		return
 	}
+	if errors.Is(refusal, http.ErrAbortHandler) { // admitted, and broken off since
+		g.decided(call.Act.Service, "", "")
+		panic(http.ErrAbortHandler)
+	}
 	g.decided(g.known(call), refusal.Code, refusal.Limit)
-	if errors.Is(refusal, http.ErrAbortHandler) || out.begun {
+	if out.begun {
 		panic(http.ErrAbortHandler) // a cut answer must never look like a whole one
 	}
 	if refusal.Err != nil || refusal.Code == Internal {

@@ -236,3 +236,42 @@ func TestSlotIsFreeWithTheLastByte(t *testing.T) {
 		t.Errorf("with the whole answer there, the records are %+v", records)
 	}
 }
+
+// TestHangUpsAreNoRefusals: metrics count a call that was admitted as such, also
+// when its client hangs up, before the answer or in it, or its upstream dies.
+func TestHangUpsAreNoRefusals(t *testing.T) {
+	reached := make(chan struct{})
+	w := newWorld(t, func(rw http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/stream" {
+			rw.Header().Set("Content-Type", "text/event-stream")
+			_ = http.NewResponseController(rw).Flush()
+			panic(http.ErrAbortHandler)
+		}
+		reached <- struct{}{}
+		<-r.Context().Done()
+	}, everything("k"))
+	for range 5 {
+		ctx, hangUp := context.WithCancel(context.Background())
+		go func() {
+			<-reached
+			hangUp()
+		}()
+		if _, err := w.server.Client().Do(w.request(ctx, "k", plainCall("tools", ""))); err == nil {
+			t.Fatal("an answer nonetheless")
+		}
+		res, err := w.server.Client().Do(w.request(context.Background(), "k", streamCall("tools", "")))
+		if err == nil {
+			_, err = io.Copy(io.Discard, res.Body)
+			_ = res.Body.Close()
+		}
+		if err == nil {
+			t.Error("the broken stream looks whole")
+		}
+	}
+	eventually(t, "all are counted", func() bool { return w.counted("", "") == 10 })
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.decided) != 1 {
+		t.Errorf("counted: %v", w.decided)
+	}
+}
