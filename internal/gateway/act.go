@@ -8,6 +8,7 @@ import (
 	"mime"
 	"net/http"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -39,11 +40,7 @@ func readAct(r *http.Request, out *answer, limit int64) (act, int64, *Error) {
 	if limit > 0 && r.ContentLength > limit {
 		return act{}, 0, tooLarge(limit)
 	}
-	body := io.Reader(incoming{r.Body, out.control, out.stall.limit})
-	if limit > 0 {
-		body = io.LimitReader(body, limit+1)
-	}
-	raw, err := io.ReadAll(body)
+	raw, err := readBody(incoming{r.Body, out.control, out.stall.limit}, r.ContentLength, limit)
 	if err != nil {
 		return act{}, int64(len(raw)), refuse(BadRequest, "the body could not be read to its end")
 	}
@@ -55,6 +52,20 @@ func readAct(r *http.Request, out *answer, limit int64) (act, int64, *Error) {
 		return act{}, int64(len(raw)), refuse(BadRequest, "%v", err)
 	}
 	return a, int64(len(raw)), nil
+}
+
+// readBody reads a body to its end, or one byte past the limit.
+func readBody(body io.Reader, declared, limit int64) ([]byte, error) {
+	// What is declared is not always sent, so only so much is set aside for it.
+	if 0 <= declared && declared <= 64<<10 {
+		raw := make([]byte, declared)
+		n, err := io.ReadFull(body, raw)
+		return raw[:n], err
+	}
+	if limit > 0 {
+		body = io.LimitReader(body, limit+1)
+	}
+	return io.ReadAll(body)
 }
 
 func tooLarge(limit int64) *Error {
@@ -75,6 +86,9 @@ func checkHeader(h http.Header) *Error {
 	return nil
 }
 
+// decoders are lent, with what they have grown to keep names apart.
+var decoders = sync.Pool{New: func() any { return new(jsontext.Decoder) }}
+
 // parseAct reads the JSON of an act strictly (RFC 8259, RFC 7493): UTF-8, no
 // name twice at any depth, no lone surrogate, exact names, nothing after it.
 // What two readers could understand differently is refused.
@@ -83,7 +97,9 @@ func parseAct(raw []byte) (act, error) {
 	if !utf8.Valid(raw) {
 		return a, errors.New("the body is not UTF-8")
 	}
-	d := jsontext.NewDecoder(bytes.NewReader(raw))
+	d := decoders.Get().(*jsontext.Decoder)
+	defer decoders.Put(d)
+	d.Reset(bytes.NewBuffer(raw)) // which it reads in place
 	if first, err := d.ReadToken(); err != nil || first.Kind() != '{' {
 		return a, errors.New("the body must be one JSON object")
 	}

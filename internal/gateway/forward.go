@@ -70,7 +70,7 @@ func (g *Gateway) forward(call *Call, service *registry.Service, target *registr
 	proxy := httputil.ReverseProxy{
 		// Last, so that no rule about what may not pass on can take it away.
 		Rewrite:    func(r *httputil.ProxyRequest) { credential.Apply(r.Out) },
-		Transport:  sendOnce{g.transport(service.AllowPrivate)},
+		Transport:  sendOnce{g.transport(service.AllowPrivate), target.Body},
 		BufferPool: &g.buffers,
 		ErrorLog:   quiet,
 		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) {

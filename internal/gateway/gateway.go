@@ -16,9 +16,11 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"hash"
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -86,7 +88,7 @@ type Gateway struct {
 	log       *slog.Logger
 	replica   string
 	userAgent string
-	paramsKey []byte
+	salts     sync.Pool // of the HMACs under Parts.ParamsKey
 	decided   func(string, Code, string)
 	answered  func(string, time.Duration)
 	authLimit ratelimit.Limit
@@ -106,7 +108,8 @@ func New(p Parts) (*Gateway, error) {
 	}
 	return &Gateway{
 		settings: p.Settings, limiter: p.Limiter, nanos: p.Nanos, receipts: p.Receipts, vault: p.Vault,
-		clock: p.Clock, log: p.Log, replica: p.Replica, userAgent: p.UserAgent, paramsKey: p.ParamsKey,
+		clock: p.Clock, log: p.Log, replica: p.Replica, userAgent: p.UserAgent,
+		salts:   sync.Pool{New: func() any { return hmac.New(sha256.New, p.ParamsKey) }},
 		decided: p.Decided, answered: p.Answered, authLimit: authLimit,
 		public: newTransport(false), private: newTransport(true),
 	}, nil
@@ -138,9 +141,12 @@ func (g *Gateway) transport(allowPrivate bool) http.RoundTripper {
 // a key of the receipt's own, derived from its id, so that equal parameters of
 // two calls do not look equal and a PIN cannot be found by trying all.
 func (g *Gateway) hashParams(id string, params []byte) *receipts.ParamsHash {
-	salt := hmac.New(sha256.New, g.paramsKey)
-	salt.Write([]byte(id))
-	mac := hmac.New(sha256.New, salt.Sum(nil))
+	of := g.salts.Get().(hash.Hash)
+	of.Reset()
+	of.Write([]byte(id))
+	salt := of.Sum(nil)
+	g.salts.Put(of)
+	mac := hmac.New(sha256.New, salt)
 	mac.Write(params)
 	return &receipts.ParamsHash{Alg: "hmac-sha256", Hash: base64.RawURLEncoding.EncodeToString(mac.Sum(nil))}
 }

@@ -2,11 +2,18 @@ package gateway
 
 import (
 	"bytes"
+	"context"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"strings"
 	"sync/atomic"
 	"testing"
+
+	"agentgw/internal/registry"
 )
 
 // TestSendOnceTakesAnyRequest: also one that net/http would gladly send again,
@@ -28,7 +35,7 @@ func TestSendOnceTakesAnyRequest(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.Header.Set("Idempotency-Key", "once")
-		res, err := sendOnce{transport}.RoundTrip(r)
+		res, err := sendOnce{transport, nil}.RoundTrip(r)
 		if (err == nil) != want {
 			t.Fatalf("request %d: %v", i, err)
 		}
@@ -39,4 +46,44 @@ func TestSendOnceTakesAnyRequest(t *testing.T) {
 	if n := seen.Load(); n != 2 {
 		t.Errorf("2 requests became %d", n)
 	}
+}
+
+// TestSendOnceWritesOnce: header and body of a request in memory go out in one
+// write, even from behind ReverseProxy, which hides that it is in memory.
+func TestSendOnceWritesOnce(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if body, err := io.ReadAll(r.Body); err != nil || string(body) != `{"n":1}` {
+			t.Errorf("the upstream got %q, %v", body, err)
+		}
+	}))
+	defer server.Close()
+	var writes atomic.Int32
+	transport := newTransport(true)
+	defer transport.CloseIdleConnections()
+	dial := transport.DialContext
+	transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+		c, err := dial(ctx, network, address)
+		return countedConn{c, &writes}, err
+	}
+	to, err := url.Parse(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	target := &registry.Target{Method: "POST", URL: to, Body: []byte(`{"n":1}`)}
+	request := upstreamRequest(t.Context(), httptest.NewRequest("POST", "/v1/act", nil), target, "id", "agentgw/test")
+	proxy := httputil.ReverseProxy{Rewrite: func(*httputil.ProxyRequest) {}, Transport: sendOnce{transport, target.Body}}
+	proxy.ServeHTTP(httptest.NewRecorder(), request)
+	if n := writes.Load(); n != 1 {
+		t.Errorf("it took %d writes", n)
+	}
+}
+
+type countedConn struct {
+	net.Conn
+	writes *atomic.Int32
+}
+
+func (c countedConn) Write(p []byte) (int, error) {
+	c.writes.Add(1)
+	return c.Conn.Write(p)
 }

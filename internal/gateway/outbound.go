@@ -28,7 +28,7 @@ func upstreamRequest(ctx context.Context, in *http.Request, target *registry.Tar
 	out := (&http.Request{
 		Method: target.Method, URL: target.URL, Host: target.URL.Host,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: make(http.Header, 12),
+		Header: make(http.Header, 8), // a map of more takes a table, and twice the memory
 	}).WithContext(ctx)
 	for _, name := range passed {
 		if values := in.Header[name]; len(values) > 0 && !httpguts.HeaderValuesContainsToken(in.Header["Connection"], name) {
@@ -47,8 +47,7 @@ func upstreamRequest(ctx context.Context, in *http.Request, target *registry.Tar
 		if out.Header.Get("Content-Type") == "" {
 			out.Header.Set("Content-Type", "application/json")
 		}
-		out.ContentLength = int64(len(target.Body))
-		out.Body = io.NopCloser(bytes.NewReader(target.Body))
+		out.ContentLength = int64(len(target.Body)) // the body itself is sendOnce's to add
 	}
 	return out
 }
@@ -57,7 +56,14 @@ func upstreamRequest(ctx context.Context, in *http.Request, target *registry.Tar
 // one request out. http.Transport sends a request again when a kept-alive
 // connection dies under it, if the method is a safe one or an Idempotency-Key
 // is there, and the body is none or can be had twice (GetBody).
-type sendOnce struct{ http.RoundTripper }
+//
+// It adds the body that is in memory. ReverseProxy would hide that it is, and
+// the transport then sends the header by itself first: a write, a packet and a
+// wakeup of the upstream more.
+type sendOnce struct {
+	http.RoundTripper
+	body []byte // nil: none
+}
 
 type noBody struct{}
 
@@ -66,6 +72,9 @@ func (noBody) Close() error             { return nil }
 
 func (t sendOnce) RoundTrip(r *http.Request) (*http.Response, error) {
 	r.GetBody = nil
+	if t.body != nil {
+		r.Body = io.NopCloser(bytes.NewReader(t.body))
+	}
 	if r.Body == nil || r.Body == http.NoBody {
 		switch r.Method {
 		case http.MethodGet, http.MethodHead, http.MethodOptions:
