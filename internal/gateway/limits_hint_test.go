@@ -48,20 +48,17 @@ func TestHintKeepsItsBound(t *testing.T) {
 				}
 			}
 			w.clock.Advance(1)
-			free = begin()
 			for range 2 { // as told, in whole seconds and in milliseconds
+				begin()
 				w.clock.Advance(interval - 2900*time.Millisecond)
-				got := w.act("k", plainCall("tools", ""))
-				w.clock.Advance(got.retryAfter(t))
+				w.clock.Advance(w.act("k", plainCall("tools", "")).retryAfter(t))
 				free = begin()
 				w.clock.Advance(free.Sub(w.clock.Now()) - 4900*time.Millisecond)
-				got = w.act("k", plainCall("tools", ""))
-				ms, err := strconv.Atoi(got.header.Get("Retry-After-Ms"))
+				ms, err := strconv.Atoi(w.act("k", plainCall("tools", "")).header.Get("Retry-After-Ms"))
 				if err != nil {
 					t.Fatal(err)
 				}
 				w.clock.Advance(time.Duration(ms) * time.Millisecond)
-				free = begin()
 			}
 		})
 	}

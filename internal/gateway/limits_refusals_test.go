@@ -48,8 +48,7 @@ func TestEveryRefusalHasOneShape(t *testing.T) {
 		strings.Replace(serviceLine("guarded", ""), "allow_private: true,", "", 1) +
 		strings.Replace(serviceLine("quick", ""), "allow_private: true,", "allow_private: true, timeout: 1s,", 1)
 	reached := make(chan struct{}, 1)
-	var w *world
-	w = setup{registry: file, settings: func(s *config.Settings) { s.RateAuthPerMinute, s.MaxRequestBody, s.StreamIdle = 1, 1000, 0 }}.
+	w := setup{registry: file, settings: func(s *config.Settings) { s.RateAuthPerMinute, s.MaxRequestBody, s.StreamIdle = 1, 1000, 0 }}.
 		world(t, func(rw http.ResponseWriter, r *http.Request) {
 			switch r.URL.Path {
 			case "/get/away":
