@@ -60,6 +60,7 @@ func TestHintKeepsItsBound(t *testing.T) {
 				}
 				w.clock.Advance(time.Duration(ms) * time.Millisecond)
 			}
+			begin()
 		})
 	}
 }
