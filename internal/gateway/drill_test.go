@@ -89,15 +89,24 @@ type open struct {
 	cancel context.CancelFunc
 }
 
+// call starts an action and returns when its header is there.
 func (c *caller) call(action, params string) (*open, error) {
+	return c.send(strings.NewReader(`{"service":"tools","action":"` + action + `","params":` + params + `}`))
+}
+
+func (c *caller) send(body interface {
+	io.Reader
+	Len() int
+}) (*open, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	got := &open{cancel: cancel}
 	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { got.conn = tcp(i.Conn) }})
-	r, err := http.NewRequestWithContext(traced, "POST", c.url+"/v1/act", strings.NewReader(`{"service":"tools","action":"`+action+`","params":`+params+`}`))
+	r, err := http.NewRequestWithContext(traced, "POST", c.url+"/v1/act", body)
 	if err != nil {
 		cancel()
 		return nil, err
 	}
+	r.ContentLength = int64(body.Len())
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("Authorization", "Bearer "+c.key)
 	if got.Response, err = c.transport.RoundTrip(r); err != nil {
