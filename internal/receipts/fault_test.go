@@ -243,6 +243,37 @@ func TestDamageRefusesToStart(t *testing.T) {
 	}
 }
 
+// A batch of ours stands behind what is wrong: that it was written shows that
+// what is before it had been synced, though no checkpoint says so.
+func TestDamageBeforeABatchRefusesToStart(t *testing.T) {
+	dir := t.TempDir()
+	l := openLog(t, dir)
+	mustAppend(t, l, outcome("a"), outcome("b"), outcome("c"))
+	l.Close()
+	os.Remove(filepath.Join(dir, "receipts", "checkpoint"))
+	var kept []byte
+	for line := range bytes.Lines(read(t, segmentFile(dir))) {
+		if !bytes.HasPrefix(line, []byte(`{"checkpoint":`)) {
+			kept = append(kept, line...)
+		}
+	}
+	broken := bytes.Replace(kept, []byte(`"id":"b"`), []byte(`"id":"x"`), 1)
+	write(t, segmentFile(dir), broken)
+	var damage *receipts.Damage
+	if _, err := reopen(dir); !errors.As(err, &damage) || damage.Index != 2 {
+		t.Errorf("opened: %v", err)
+	}
+	if !bytes.Equal(read(t, segmentFile(dir)), broken) {
+		t.Error("something was changed")
+	}
+	write(t, segmentFile(dir), kept) // as it was, it opens
+	l, err := reopen(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+}
+
 // TestCutBeforeTheEnd: the last segment cut off at any byte before what the
 // checkpoint file covers. Acknowledged receipts are gone, and a start that
 // repaired that would hide it: it is refused, and nothing is touched.

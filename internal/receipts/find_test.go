@@ -40,6 +40,9 @@ func TestFindOld(t *testing.T) {
 	}
 	wg.Wait()
 	mustAppend(t, l, outcome("oldest")) // in another segment than its intent
+	for i := range 2 * remembered {
+		mustAppend(t, l, outcome(fmt.Sprintf("later-%d", i)))
+	}
 	find := func(id string, want int) {
 		t.Helper()
 		found, err := l.Find(id)
@@ -56,7 +59,7 @@ func TestFindOld(t *testing.T) {
 		find("oldest", 2)
 		for w := range 64 {
 			find(fmt.Sprintf("id-%d-0", w), 1) // the oldest, forgotten
-			find(fmt.Sprintf("id-%d-%d", w, many/64-1), 1)
+			find(fmt.Sprintf("later-%d", 2*remembered-1-w), 1)
 		}
 		// For an id that nobody has nothing is read, but once in a few hundred.
 		folder := filepath.Join(dir, "receipts")
@@ -84,6 +87,19 @@ func TestFindOld(t *testing.T) {
 			t.Fatal(err)
 		}
 		l = openLog(t, dir, o)
+	}
+}
+
+// TestFindAfterARepair: a start that had to read twice remembers once.
+func TestFindAfterARepair(t *testing.T) {
+	dir := t.TempDir()
+	l := openLog(t, dir)
+	mustAppend(t, l, intent("a"), outcome("a"))
+	l.Close()
+	write(t, segmentFile(dir), append(read(t, segmentFile(dir)), `{"batch":{"fi`...))
+	l = openLog(t, dir)
+	if found, err := l.Find("a"); err != nil || len(found) != 2 {
+		t.Errorf("%s, %v", found, err)
 	}
 }
 

@@ -114,24 +114,21 @@ func TestNewestCheckpoint(t *testing.T) {
 }
 
 // TestNewestCheckpointFarFromTheEnd: the line that is looked for from the end
-// stands before more records than one read holds.
+// stands before more than one read holds, and across the border of two.
 func TestNewestCheckpointFarFromTheEnd(t *testing.T) {
+	const oneRead = 256 << 10
 	dir, _, want := smallLog(t)
 	os.Remove(filepath.Join(dir, "receipts", "checkpoint"))
 	names := segments(t, dir)
-	f, err := os.OpenFile(names[len(names)-1], os.O_APPEND|os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	line := bytes.Repeat([]byte("x"), 997)
-	for i := range 600 { // the reads' borders fall everywhere in a checkpoint's length
-		if _, err := fmt.Fprintf(f, "%s\n", line[:997-i%2]); err != nil {
-			t.Fatal(err)
-		}
-		if i%59 == 0 {
+	last := names[len(names)-1]
+	text := read(t, last)
+	begins := bytes.LastIndex(text, []byte("\n{\"checkpoint\":"))
+	for _, reads := range []int{1, 2} {
+		for before := -2; before < 20; before++ { // of the line's bytes, so many before the border
+			more := begins + reads*oneRead + before - len(text)
+			write(t, last, append(bytes.Clone(text), bytes.Repeat([]byte("x"), more)...))
 			if got := newest(t, dir); !bytes.Equal(got, want) {
-				t.Fatalf("after %d lines: %s", i+1, got)
+				t.Fatalf("%d bytes before the border: %s", before, got)
 			}
 		}
 	}

@@ -258,6 +258,67 @@ func TestFirstFaultIsNamed(t *testing.T) {
 	}
 }
 
+// TestSpokenTwice: the writer's own records must tell one story of a receipt.
+func TestSpokenTwice(t *testing.T) {
+	refusal := func(id string) *receipts.Record {
+		return &receipts.Record{Kind: receipts.KindRefusal, ID: id, Tenant: "tenant:acme", Decision: receipts.Refused, Status: 403}
+	}
+	for what, records := range map[string][]*receipts.Record{
+		"two outcomes":                {intent("a"), outcome("a"), outcome("a")},
+		"two intents":                 {intent("a"), intent("a")},
+		"an intent after its outcome": {outcome("a"), intent("a")},
+		"two refusals":                {refusal("a"), refusal("a")},
+		"a refusal after an intent":   {intent("a"), refusal("a")},
+	} {
+		dir := t.TempDir()
+		l := openLog(t, dir)
+		mustAppend(t, l, records...)
+		l.Close()
+		r := verdict(t, dir, l.VerifierKey(), l.Checkpoint())
+		if r.Verdict != receipts.Broken || r.Damage == nil || int(r.Damage.Index) != len(records) || r.Damage.ID != "a" {
+			t.Errorf("%s: %s (%s)", what, r.Verdict, r.Why)
+		}
+	}
+}
+
+// TestOneSpellingOfASignature: the two bits of the base64 that decoders drop.
+func TestOneSpellingOfASignature(t *testing.T) {
+	original, vkey, anchor := smallLog(t)
+	dir := copyLog(t, original)
+	for _, file := range append(segments(t, dir), filepath.Join(dir, "receipts", "checkpoint")) {
+		whole := read(t, file)
+		at := bytes.LastIndexByte(whole, '=') - 1
+		const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+		i := strings.IndexByte(alphabet, whole[at])
+		changed := bytes.Clone(whole)
+		changed[at] = alphabet[i^1]
+		write(t, file, changed)
+		if r := verdict(t, dir, vkey, anchor); r.Verdict != receipts.Broken {
+			t.Errorf("%s: %s", filepath.Base(file), r.Verdict)
+		}
+		write(t, file, whole)
+	}
+}
+
+// TestOneSpellingOfATag: its last character carries two bits.
+func TestOneSpellingOfATag(t *testing.T) {
+	line := bytes.TrimSuffix(lastRecord(read(t, filepath.Join(golden, "receipts", "00000000000000000000.jsonl"))), []byte("\n"))
+	if _, err := receipts.ParseRecord(line); err != nil {
+		t.Fatal(err)
+	}
+	accepted := ""
+	for c := range 128 {
+		changed := bytes.Clone(line)
+		changed[len(line)-3] = byte(c)
+		if _, err := receipts.ParseRecord(changed); err == nil {
+			accepted += string(rune(c))
+		}
+	}
+	if accepted != "AQgw" {
+		t.Errorf("a tag may end in %q", accepted)
+	}
+}
+
 func TestRecordAfterTheEnd(t *testing.T) {
 	dir, vkey, anchor := smallLog(t)
 	names := segments(t, dir)
