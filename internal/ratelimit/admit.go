@@ -76,9 +76,6 @@ func (l *Local) decideLocked(v *Verdict, a *Admission, tenant *entry, own *Ref, 
 			v.refuse(RateLimited, KindService, time.Duration(fromBucket.wait))
 		}
 	}
-	if tenant.slots == nil {
-		tenant.slots = new(slots)
-	}
 	l.takeSlots(v, tenant.slots, own, service, a.Service.slots)
 
 	admitted := v.Outcome == Admitted

@@ -30,10 +30,26 @@ type entry struct {
 	// Guarded by the shard's lock.
 	seated int64
 
-	slots *slots // of a tenant; nil until its first call
+	slots *slots // of a tenant, else nil
 	rare  *rare  // nil until it is needed
 	// lingers: in its shard's linger. Changed under the shard's lock as well.
 	lingers bool
+}
+
+// newEntry returns an empty entry for k. What a tenant's calls touch is made in
+// one piece, so that it comes from one place in memory.
+func newEntry(k id) *entry {
+	if k.kind != KindTenant {
+		return &entry{id: k}
+	}
+	t := new(struct {
+		entry entry
+		slots slots
+		first held
+	})
+	t.entry.id, t.entry.slots, t.slots.free = k, &t.slots, &t.first
+	t.first.tenant = &t.entry
+	return &t.entry
 }
 
 // rare is what few entries need.

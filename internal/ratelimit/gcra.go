@@ -65,7 +65,6 @@ func decide(l Limit, tat, now, cost int64) decision {
 // spend takes the token, or the tokens, that decide allowed.
 func (b *bucket) spend(d decision, now int64) spent {
 	b.tat = d.tat
-	b.seen = max(b.seen, now)
 	return spent{at: now, tat: d.tat, refunded: b.refunded, changes: b.changes}
 }
 

@@ -60,7 +60,7 @@ func NewLocal(o Options) *Local {
 	}
 	l := &Local{
 		options:  o,
-		nobody:   &entry{id: id{kind: KindTenant}},
+		nobody:   newEntry(id{kind: KindTenant}),
 		services: make(map[string]*pool),
 	}
 	for t := range l.tables {

@@ -98,3 +98,41 @@ func TestCapsComeAndGo(t *testing.T) {
 		})
 	}
 }
+
+// TestFirstCapFindsEveryCall: of a tenant, of one that shares the overflow entry,
+// in another table, without a tenant, and of one admitted without a cap after
+// the counting began.
+func TestFirstCapFindsEveryCall(t *testing.T) {
+	l := NewLocal(Options{TableSize: 1})
+	l.take(Registered, KindKey, "fills the table", Limit{1 << 40, 1}, 0)
+	l.take(Callers, KindKey, "fills the table", Limit{1 << 40, 1}, 0)
+	free, capped := NewService("s", 0), NewService("s", 6)
+	var open []Ticket
+	admit := func(tenant *Ref, s *Service, want Outcome) {
+		t.Helper()
+		ticket, v := l.Admit(Charge{}, Admission{Tenant: tenant, Service: s}, 1)
+		if v.Outcome != want {
+			t.Errorf("with %d running: %v, want %v", len(open), v.Outcome, want)
+		}
+		if v.Outcome == Admitted {
+			open = append(open, ticket)
+		}
+	}
+	shared, caller := NewTenant(Registered, "shares", Limit{}, 0), NewTenant(Callers, "caller", Limit{}, 0)
+	admit(nil, free, Admitted)
+	admit(nil, free, Admitted)
+	admit(shared, free, Admitted)
+	admit(caller, free, Admitted)
+	admit(shared, capped, Admitted)
+	admit(caller, free, Admitted)
+	admit(shared, capped, ConcurrencyLimited)
+	if st := l.Stats(); st.Services[0].InFlight != 6 || st.Process.InFlight != 6 {
+		t.Errorf("%+v", st)
+	}
+	for _, ticket := range open {
+		ticket.Release()
+	}
+	if n := l.service("s").inUse.Load(); n != 0 {
+		t.Errorf("%d in flight when all have ended", n)
+	}
+}

@@ -9,7 +9,7 @@ type slots struct {
 	inUse int64
 	most  int64 // the cap at the last admission, for operators
 	hold  int64 // moving average of the time from admission to release
-	free  *slotHandle
+	free  *held
 	// uncounted is how many of these calls each service has that does not count
 	// its own: see pool.
 	uncounted []tally
@@ -23,6 +23,14 @@ type tally struct {
 // full reports whether the cap most leaves no slot. Most 0 is no cap. A lowered
 // cap lets the running calls finish and admits none until below.
 func (s *slots) full(most int64) bool { return most > 0 && s.inUse >= most }
+
+// forget lets go of the watches of those that are free: a watch keeps its held
+// alive, which must not keep the watch in turn.
+func (s *slots) forget() {
+	for c := s.free; c != nil; c = c.next {
+		c.watch = nil
+	}
+}
 
 // note counts a call of p.
 func (s *slots) note(p *pool) {

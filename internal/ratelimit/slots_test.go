@@ -35,10 +35,10 @@ func TestReleaseIsOnce(t *testing.T) {
 	}
 	want(1, goroutines*releases-1)
 
-	// The handle is used again for the next call: the old copies are not its ticket.
+	// What it held is used again for the next call: the old copies are not its ticket.
 	third, v := l.admit(a, 0)
-	if v.Outcome != Admitted || third.handle != first.handle {
-		t.Fatalf("%v; the handle was not used again", v.Outcome)
+	if v.Outcome != Admitted || third.held != first.held {
+		t.Fatalf("%v; its slots were not used again", v.Outcome)
 	}
 	first.Release()
 	want(2, goroutines*releases)
@@ -55,7 +55,7 @@ func TestLostTicket(t *testing.T) {
 	told := make(chan string, 1)
 	l := NewLocal(Options{Leaked: func(partition string) { told <- partition }})
 	a := admission{Tenant: "t", TenantSlots: 1, Service: "s", ServiceSlots: 1}
-	if ticket, _ := l.admit(a, 0); ticket.handle == nil {
+	if ticket, _ := l.admit(a, 0); ticket.held == nil {
 		t.Fatal("refused")
 	}
 	for lost := ""; lost == ""; {

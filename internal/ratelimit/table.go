@@ -84,7 +84,7 @@ func newTable(name Table, size int, warn func(string)) *table {
 		t.shards = append(t.shards, &shard{table: t, idle: idle, busy: make(map[id]*entry), linger: make([]*entry, places)})
 	}
 	for k := range t.overflow {
-		t.overflow[k] = &entry{id: id{kind: Kind(k), partition: "overflow"}}
+		t.overflow[k] = newEntry(id{kind: Kind(k), partition: "overflow"})
 	}
 	return t
 }
@@ -152,7 +152,8 @@ func (t *table) find(k id, now int64) *entry {
 		return over
 	}
 	born.seen = max(born.seen, now)
-	e = &entry{id: k, home: s, seated: now, bucket: born}
+	e = newEntry(k)
+	e.home, e.seated, e.bucket = s, now, born
 	s.idle.Add(k, e)
 	return e
 }
@@ -247,7 +248,9 @@ func (s *shard) dropLocked(e *entry, now int64) {
 	}
 	e.bucket.closed = true
 	e.changedLocked()
-	e.slots = nil // with the handles in it, which would keep each other from the collector
+	if e.slots != nil {
+		e.slots.forget()
+	}
 	s.idle.Remove(e.id)
 	delete(s.busy, e.id) // if it lingered
 	s.table.seats.Add(-1)

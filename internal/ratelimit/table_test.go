@@ -41,13 +41,15 @@ func TestDrainedNeverComesBackFull(t *testing.T) {
 	}
 }
 
-// TestLeastRecentlyUsedGoes, and not what was only looked at.
+// TestLeastRecentlyUsedGoes, and not what was only looked at, by a reader or by a
+// sweep that found it too young.
 func TestLeastRecentlyUsedGoes(t *testing.T) {
 	l := NewLocal(Options{TableSize: 3})
 	for i, k := range []string{"a", "b", "c", "a"} {
 		l.take(Registered, KindKey, k, Limit{1, 1}, int64(i*10))
 	}
 	l.peek(Registered, KindKey, "b", Limit{1, 1}, 50)
+	l.Sweep(55)
 	l.take(Registered, KindKey, "d", Limit{1, 1}, 60)
 	var names []string
 	l.Each(Registered, KindKey, 60, func(e Entry) bool { names = append(names, e.Partition); return true })
@@ -249,6 +251,38 @@ func TestLinger(t *testing.T) {
 	seats()
 }
 
+// TestLingererThatOwesStays, however long it idles.
+func TestLingererThatOwesStays(t *testing.T) {
+	l := NewLocal(Options{TableSize: largeTable, Idle: time.Minute})
+	a := admission{Tenant: "t", TenantLimit: Limit{3600 * second, 1}, Service: "s"}
+	ticket, _ := l.admit(a, 0)
+	ticket.Release()
+	for now := second; now < 1800*second; now += 10 * second {
+		l.Sweep(now)
+	}
+	if _, v := l.admit(a, 1800*second); v.Outcome != RateLimited {
+		t.Errorf("%v: the bucket came back full", v.Outcome)
+	}
+}
+
+// TestTheLastCallMakesRoom: an entry whose call ends while all seats are taken
+// takes that of one which can go, at once.
+func TestTheLastCallMakesRoom(t *testing.T) {
+	l := NewLocal(Options{TableSize: 2})
+	ticket, _ := l.admit(admission{Tenant: "t", Service: "s"}, 0)
+	l.take(Registered, KindKey, "a", Limit{1, 1}, 0)
+	l.take(Registered, KindKey, "b", Limit{1, 1}, 0)
+	ticket.Release()
+	if st := tableStats(l); st.Entries != 3 {
+		t.Errorf("%+v: at the time that the limiter knows, both owe", st)
+	}
+	ticket, _ = l.admit(admission{Tenant: "t", Service: "s"}, 10)
+	ticket.Release()
+	if st := tableStats(l); st.Entries != 2 || st.Pinned != 0 {
+		t.Errorf("%+v: the table is left above its size", st)
+	}
+}
+
 // TestLingererMakesRoom when all in the list owe.
 func TestLingererMakesRoom(t *testing.T) {
 	l := NewLocal(Options{TableSize: largeTable})
@@ -317,21 +351,27 @@ func TestPinnedTailBlocksNothing(t *testing.T) {
 	}
 }
 
-// TestLongCallKeepsItsEntry through idle eviction and a crowd of others.
+// TestLongCallKeepsItsEntry through idle eviction and a crowd of others; also in a
+// table so large that an entry lingers between two calls.
 func TestLongCallKeepsItsEntry(t *testing.T) {
-	l := NewLocal(Options{TableSize: 50, Idle: 10 * time.Minute})
-	a := admission{Tenant: "t", TenantLimit: Limit{second, 2}, TenantSlots: 1, Service: "s"}
-	ticket, _ := l.admit(a, 0)
-	for now := int64(0); now < int64(10*time.Minute); now += second / 10 {
-		l.take(Registered, KindKey, fmt.Sprint(now), Limit{1, 1}, now)
-		l.Sweep(now)
-	}
-	if _, v := l.admit(a, int64(10*time.Minute)); v.Outcome != ConcurrencyLimited {
-		t.Errorf("%v, want the cap enforced", v.Outcome)
-	}
-	ticket.Release()
-	if _, v := l.admit(a, int64(10*time.Minute)); v.Outcome != Admitted {
-		t.Errorf("%v by %v", v.Outcome, v.Limit)
+	for _, size := range []int{50, largeTable} {
+		l := NewLocal(Options{TableSize: size, Idle: 10 * time.Minute})
+		a := admission{Tenant: "t", TenantLimit: Limit{second, 2}, TenantSlots: 1, Service: "s"}
+		l.admitAndRelease("t", 0)
+		ticket, _ := l.admit(a, 0)
+		for now := int64(0); now <= int64(11*time.Minute); now += second {
+			l.take(Registered, KindKey, fmt.Sprint(now), Limit{1, 1}, now)
+			l.Sweep(now)
+		}
+		if _, v := l.admit(a, int64(11*time.Minute)); v.Outcome != ConcurrencyLimited {
+			t.Errorf("size %d: %v, want the cap enforced", size, v.Outcome)
+		}
+		ticket.Release()
+		again, v := l.admit(a, int64(11*time.Minute))
+		if v.Outcome != Admitted {
+			t.Errorf("size %d: %v by %v", size, v.Outcome, v.Limit)
+		}
+		again.Release()
 	}
 }
 
@@ -399,6 +439,8 @@ func TestOverflowEntry(t *testing.T) {
 	if !slices.Equal(warned, []string{"registered"}) {
 		t.Errorf("warned %v", warned)
 	}
+	ref := NewRef(Registered, KindKey, "new-0", slow)
+	l.Take(ref, 2*second)
 	l.take(Registered, KindKey, "new-9", slow, 61*second-1)
 	if len(warned) != 1 {
 		t.Errorf("warned %v within a minute", warned)
@@ -408,8 +450,8 @@ func TestOverflowEntry(t *testing.T) {
 		t.Errorf("warned %v after a minute", warned)
 	}
 	// At 300 s a and b are full again; the shared bucket is a second behind.
-	if _, v := l.take(Registered, KindKey, "new-0", slow, 300*second); v.Outcome != Admitted {
-		t.Error(v.Outcome)
+	if l.Take(ref, 300*second).Refused() {
+		t.Error("refused although both buckets have tokens")
 	}
 	if l.tables[Registered].peek(id{KindKey, "new-0"}) == nil {
 		t.Fatal("new-0 has no entry of its own although there is room")
@@ -507,4 +549,81 @@ func TestEvictionChangesNoVerdict(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestForgettingIsInvisible: as long as nobody has to share an entry, a table that
+// keeps forgetting tells every caller, to the nanosecond, what one that never
+// forgets does.
+func TestForgettingIsInvisible(t *testing.T) {
+	forgot := 0
+	rapid.Check(t, func(t *rapid.T) {
+		small := NewLocal(Options{TableSize: 4, Idle: 20})
+		large := NewLocal(Options{TableSize: 1000, Idle: time.Hour})
+		limit := drawLimit(t)
+		now := int64(0)
+		var open [2][]Ticket
+		for range rapid.IntRange(1, 80).Draw(t, "steps") {
+			now += rapid.Int64Range(0, 40).Draw(t, "dt")
+			name := rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "f", "g", "h"}).Draw(t, "name")
+			switch rapid.IntRange(0, 4).Draw(t, "op") {
+			case 0:
+				small.Sweep(now)
+			case 1:
+				for i := range open {
+					if len(open[i]) > 0 {
+						open[i][0].Release()
+						open[i] = open[i][1:]
+					}
+				}
+			default:
+				c := call{key: name, keyLimit: limit, admission: admission{Tenant: name, TenantLimit: limit, TenantSlots: 1, Service: "s"}}
+				a, v := small.call(c, now)
+				b, w := large.call(c, now)
+				if tableStats(small).Overflowed > 0 {
+					return
+				}
+				if v != w {
+					t.Fatalf("at %d: %s is told %+v, and without eviction %+v", now, name, v, w)
+				}
+				if v.Outcome == Admitted {
+					open[0], open[1] = append(open[0], a), append(open[1], b)
+				}
+			}
+		}
+		st := tableStats(small)
+		forgot += int(st.Evicted + st.Swept)
+	})
+	if forgot == 0 {
+		t.Error("nothing was ever forgotten, so nothing was tested")
+	}
+}
+
+// TestRoomIsMadeInAFewLooks: a newcomer to a full table, of which half has calls in
+// flight and the other half owes, costs no more than a few looks at its tail.
+func TestRoomIsMadeInAFewLooks(t *testing.T) {
+	const half = 3000 // below largeTable, so that all is in one list
+	l := NewLocal(Options{TableSize: half})
+	var open []Ticket
+	for i := range half {
+		ticket, _ := l.admit(admission{Tenant: fmt.Sprint("pinned-", i), Service: "s"}, 0)
+		open = append(open, ticket)
+		l.take(Registered, KindKey, fmt.Sprint("owing-", i), Limit{1 << 40, 1}, 1)
+	}
+	s := l.tables[Registered].shards[0]
+	for now := int64(2); now < 100; now++ {
+		l.take(Registered, KindKey, fmt.Sprint("new-", now), Limit{1 << 40, 1}, now)
+		touched := 0
+		for _, e := range s.idle.Values() {
+			if e.seated == now {
+				touched++
+			}
+		}
+		if touched == 0 || touched > looks {
+			t.Fatalf("%d entries of %d were looked at, want at most %d", touched, s.idle.Len(), looks)
+		}
+	}
+	if st := tableStats(l); st.Pinned != half || st.Entries != 2*half || st.Overflowed != 98 {
+		t.Errorf("%+v", st)
+	}
+	runtime.KeepAlive(open) // a lost ticket gives its slot back
 }

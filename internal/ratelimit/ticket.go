@@ -5,19 +5,19 @@ import "runtime"
 // Ticket is the right to the slots of one admitted call. It is a value; all its
 // copies stand for the same slots. The zero Ticket holds none.
 type Ticket struct {
-	handle *slotHandle
-	turn   uint64
+	held  *held
+	watch *watch
+	turn  uint64
 }
 
-// slotHandle is what tickets point to, and what the garbage collector sees die
-// when the last copy of a ticket is lost. Nothing else may point to it while a
-// call is in flight. It is used again for the tenant's next call, at another turn.
-type slotHandle struct {
-	held *held
-	next *slotHandle // in the tenant's list of those that are free
-}
+// watch is what the tickets of a call in flight point to and nothing else does:
+// the garbage collector sees it die when the last copy of a ticket is lost. It
+// holds nothing, but is large enough not to share its memory with others, any of
+// which would keep it alive.
+type watch struct{ _ [2]int64 }
 
-// held is a call's slots. The tenant entry's lock guards it.
+// held is a call's slots, used again for the tenant's next call, at another turn.
+// The tenant entry's lock guards it.
 type held struct {
 	local   *Local
 	tenant  *entry
@@ -25,34 +25,43 @@ type held struct {
 	turn    uint64 // odd while a call holds the slots
 	since   int64
 	guest   string // the tenant's name, if its entry is the shared one
+
+	// While no call holds the slots: the watch for the next that does, nil if
+	// there was none yet, and the next of the tenant's that are free.
+	watch *watch
+	next  *held
 }
 
 // Release gives the slots back. It does so once: a second release, of any copy,
 // from any goroutine, changes nothing and is counted. Defer it before anything
 // that can panic.
 func (t Ticket) Release() {
-	if t.handle == nil {
-		return
+	if t.held != nil {
+		t.held.release(t.turn, t.watch)
 	}
-	t.handle.held.release(t.turn, t.handle)
 }
 
 // ticketLocked hands out a ticket for one more slot of e.
 func (l *Local) ticketLocked(e *entry, service *pool, guest string, now int64) Ticket {
-	h := e.slots.free
-	if h == nil {
-		h = &slotHandle{held: &held{local: l, tenant: e}}
-		runtime.AddCleanup(h, func(lost *held) { lost.reclaim() }, h.held)
-	} else {
-		e.slots.free, h.next = h.next, nil
+	c := e.slots.free
+	if c == nil {
+		c = &held{tenant: e}
 	}
-	c := h.held
+	if c.local == nil {
+		c.local = l // once: a release reads it without the lock
+	}
+	w := c.watch
+	if w == nil {
+		w = new(watch)
+		runtime.AddCleanup(w, (*held).reclaim, c)
+	}
+	e.slots.free, c.next, c.watch = c.next, nil, nil
 	c.turn++
 	c.service, c.since, c.guest = service, now, guest
-	return Ticket{handle: h, turn: c.turn}
+	return Ticket{held: c, watch: w, turn: c.turn}
 }
 
-func (c *held) release(turn uint64, h *slotHandle) {
+func (c *held) release(turn uint64, w *watch) {
 	e := c.tenant
 	now := c.local.now()
 	e.mu.Lock()
@@ -68,9 +77,7 @@ func (c *held) release(turn uint64, h *slotHandle) {
 		e.dismissLocked(c.guest)
 	}
 	s := e.slots
-	if h != nil {
-		h.next, s.free = s.free, h
-	}
+	c.watch, c.next, s.free = w, s.free, c
 	s.hold = averaged(s.hold, lasted)
 	s.inUse--
 	noted := s.unnote(service)

@@ -28,7 +28,7 @@ func changesOfCap(t *testing.T, make Maker) {
 			}
 			return ticket, v.Outcome
 		}
-		for _, before := range []int64{0, 9} { // without a cap, and with a higher one
+		for _, before := range []int64{0, 9, 0} { // without a cap, and with a higher one
 			var running []ratelimit.Ticket
 			for range 4 {
 				ticket, o := admit(before)
@@ -211,12 +211,13 @@ func aSharedSlotIsOne(t *testing.T, make Maker) {
 		if over.Load() != 0 || admitted.Load() == 0 {
 			t.Errorf("%s: %d times more than one of %d", which, over.Load(), admitted.Load())
 		}
-		for range 2 {
-			ticket, v := s.admit(ratelimit.Admission{Tenant: tenant("last", ratelimit.Limit{}, 0), Service: service})
-			if v.Outcome != ratelimit.Admitted {
-				t.Errorf("%s: the slot is lost: %v", which, v.Outcome)
-			}
-			ticket.Release()
+		// No slot is lost, and none was given back that nobody had taken.
+		last := ratelimit.Admission{Tenant: tenant("last", ratelimit.Limit{}, 0), Service: service}
+		ticket, v := s.admit(last)
+		_, w := s.admit(last)
+		if v.Outcome != ratelimit.Admitted || w.Outcome != ratelimit.ConcurrencyLimited {
+			t.Errorf("%s: afterwards, of two calls: %v, %v", which, v.Outcome, w.Outcome)
 		}
+		ticket.Release()
 	}
 }
