@@ -238,7 +238,12 @@ func (g *Gateway) service(c *gin.Context, call *Call) {
 // receipt shows the caller's own receipt; somebody else's does not exist.
 func (g *Gateway) receipt(c *gin.Context, call *Call) {
 	records, err := g.receipts.Find(c.Param("id"))
-	mine := err == nil && len(records) > 0
+	if err != nil {
+		g.log.Error("a receipt could not be read", "receipt", c.Param("id"), "error", err)
+		writeError(c.Writer, refuse(Internal, "the gateway cannot read its receipts; the operator's log says why"), "", jitter)
+		return
+	}
+	mine := len(records) > 0
 	for _, r := range records {
 		var head struct {
 			Key string `json:"key"`
