@@ -31,7 +31,7 @@ import (
 func BenchmarkControls(b *testing.B) {
 	for _, n := range []int{1, 1000, 100_000} {
 		b.Run(fmt.Sprintf("keys=%d", n), func(b *testing.B) {
-			g, requests := controlled(b, n)
+			g, requests := controlled(b, n, "https://tools.example", nil)
 			at := &attempt{g: g}
 			body := act{Service: "tools", Action: "get"}
 			service := g.current.Load().registry.Services["tools"]
@@ -89,7 +89,7 @@ func (h headerOnly) WriteHeader(int)             {}
 
 // controlled is a gateway of so many keys and no limit within reach, with a
 // request by each of them.
-func controlled(b *testing.B, n int) (*Gateway, []*http.Request) {
+func controlled(b *testing.B, n int, upstream string, log Receipts) (*Gateway, []*http.Request) {
 	must := func(err error) {
 		b.Helper()
 		if err != nil {
@@ -108,15 +108,20 @@ func controlled(b *testing.B, n int) (*Gateway, []*http.Request) {
 		secret.New("the-credential-of-the-service"), time.Unix(1, 0)))
 	clock := clockwork.NewRealClock()
 	nanos := ratelimit.NewClock(clock)
-	settings := &config.Settings{KeyMaxPrincipals: 64, RateAuthPerMinute: 60}
+	settings := &config.Settings{
+		KeyMaxPrincipals: 64, RateAuthPerMinute: 60, MaxRequestBody: 10 << 20, ReceiptIntent: "always",
+		StreamIdle: 5 * time.Minute, ClientStall: 30 * time.Second,
+	}
 	g, err := New(Parts{
 		Settings: settings, Vault: credentials, Clock: clock, Nanos: nanos, Log: slog.New(slog.DiscardHandler),
-		Limiter: ratelimit.NewLocal(ratelimit.Options{Clock: nanos, TableSize: 4 * n}),
-		Decided: func(string, Code, string) {},
+		Limiter:  ratelimit.NewLocal(ratelimit.Options{Clock: nanos, TableSize: 4 * n}),
+		Receipts: log, UserAgent: "agentgw/bench", ParamsKey: []byte("k"),
+		Decided: func(string, Code, string) {}, Answered: func(string, time.Duration) {},
 	})
 	must(err)
-	snapshot, err := registry.Parse("registry.yaml", []byte("version: 1\nservices:\n  tools:\n    base_url: https://tools.example\n"+
-		"    rate_limit: {rps: 1000000000, burst: 1000000000}\n    credential: {type: bearer}\n    actions:\n      get: {method: GET, path: /get}\n"))
+	snapshot, err := registry.Parse("registry.yaml", []byte("version: 1\nservices:\n  tools:\n    base_url: "+upstream+"\n"+
+		"    allow_private: true\n    rate_limit: {rps: 1000000000, burst: 1000000000}\n    credential: {type: bearer}\n    actions:\n"+
+		"      get: {method: GET, path: /get}\n      post: {method: POST, path: /post, params: {query: string}}\n"))
 	must(err)
 	effective, err := snapshot.Effective(registry.Defaults{
 		KeyRPS: endless, KeyBurst: endless, TenantRPS: endless, TenantBurst: endless, TenantMaxInflight: 32,
