@@ -30,7 +30,7 @@ func readAct(r *http.Request, out *answer, limit int64) (act, int64, *Error) {
 	if err := checkHeader(r.Header); err != nil {
 		return act{}, 0, err
 	}
-	if text := r.Header.Get("Content-Type"); text != "" {
+	if text := r.Header.Get("Content-Type"); text != "" && text != "application/json" {
 		if media, _, err := mime.ParseMediaType(text); err != nil || media != "application/json" {
 			e := refuse(BadRequest, "the body must be JSON: send Content-Type: application/json")
 			e.Status = http.StatusUnsupportedMediaType

@@ -41,7 +41,7 @@ func BenchmarkCall(b *testing.B) {
 		b.Cleanup(transport.CloseIdleConnections)
 		ask(b, &httputil.ReverseProxy{
 			Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(base) },
-			Transport: transport, BufferPool: &buffers{},
+			Transport: transport, BufferPool: &buffers{size: answerBuffer},
 		}, "/post", "Bearer x", body)
 	})
 }

@@ -32,14 +32,24 @@ var (
 
 var quiet = log.New(io.Discard, "", 0) // ReverseProxy's own log repeats what upstreams say
 
-// buffers lends the copy buffers of all calls.
-type buffers struct{ pool sync.Pool }
+// buffers lends copy buffers of one size.
+type buffers struct {
+	size int
+	pool sync.Pool
+}
+
+// A stream of events keeps its buffer while nothing comes, and its events are
+// small: as large a one as other answers get would be half of what it costs.
+const (
+	answerBuffer = 32 << 10
+	eventBuffer  = 4 << 10
+)
 
 func (b *buffers) Get() []byte {
 	if p, ok := b.pool.Get().(*[]byte); ok {
 		return *p
 	}
-	return make([]byte, 32<<10)
+	return make([]byte, b.size)
 }
 
 func (b *buffers) Put(p []byte) { b.pool.Put(&p) }
@@ -67,11 +77,12 @@ func (g *Gateway) forward(call *Call, service *registry.Service, target *registr
 	// would take them with it, as ReverseProxy clears the header after each.
 	own := maps.Clone(out.Header())
 	clear(out.Header())
-	proxy := httputil.ReverseProxy{
+	var proxy httputil.ReverseProxy
+	proxy = httputil.ReverseProxy{
 		// Last, so that no rule about what may not pass on can take it away.
 		Rewrite:    func(r *httputil.ProxyRequest) { credential.Apply(r.Out) },
 		Transport:  sendOnce{g.transport(service.AllowPrivate), target.Body},
-		BufferPool: &g.buffers,
+		BufferPool: &g.answers,
 		ErrorLog:   quiet,
 		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) {
 			refusal = g.upstreamError(ctx, call, err)
@@ -86,7 +97,11 @@ func (g *Gateway) forward(call *Call, service *registry.Service, target *registr
 				out.Header()["Content-Type"] = nil // or the server would guess one
 			}
 			oneAuthor(out.Header(), res.Header, res.StatusCode)
-			return g.relay(ctx, cancel, res, at, running, release, service.BaseURL)
+			err := g.relay(ctx, cancel, res, at, running, release, service.BaseURL)
+			if running.isStream { // which relay, above, has set or not
+				proxy.BufferPool = &g.events
+			}
+			return err
 		},
 	}
 	defer func() {

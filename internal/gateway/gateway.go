@@ -94,7 +94,8 @@ type Gateway struct {
 	authLimit ratelimit.Limit
 	public    *http.Transport
 	private   *http.Transport
-	buffers   buffers
+	answers   buffers
+	events    buffers
 	running   calls
 	current   atomic.Pointer[view]
 }
@@ -112,6 +113,7 @@ func New(p Parts) (*Gateway, error) {
 		salts:   sync.Pool{New: func() any { return hmac.New(sha256.New, p.ParamsKey) }},
 		decided: p.Decided, answered: p.Answered, authLimit: authLimit,
 		public: newTransport(false), private: newTransport(true),
+		answers: buffers{size: answerBuffer}, events: buffers{size: eventBuffer},
 	}, nil
 }
 
