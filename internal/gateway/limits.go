@@ -49,7 +49,7 @@ func (g *Gateway) admit(call *Call, service *registry.Service, charge ratelimit.
 	at.record.Tenant = tenant.Partition()
 	limits := call.view.services[service.Name]
 	ticket, v := g.limiter.Admit(charge, ratelimit.Admission{
-		Tenant: tenant, Bucket: call.account.at(limits, call.Key, service.Name), Service: limits.slots,
+		Tenant: tenant, Bucket: call.account.at(limits, call.Key), Service: limits.slots,
 	}, g.nanos.Nanos())
 	tell(out, v)
 	if v.Outcome != ratelimit.Admitted {

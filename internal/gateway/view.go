@@ -34,6 +34,7 @@ type account struct {
 
 // service is the limits of one service.
 type service struct {
+	name   string
 	slots  *ratelimit.Service
 	limit  ratelimit.Limit
 	number int // among the services that have a rate
@@ -53,7 +54,7 @@ func (g *Gateway) Use(snapshot *registry.Snapshot, effective *registry.Effective
 	rates := 0
 	for name := range snapshot.Services {
 		l := effective.Service(name)
-		s := &service{slots: ratelimit.NewService(name, int64(l.MaxInflight)), limit: limit(l), number: rates}
+		s := &service{name: name, slots: ratelimit.NewService(name, int64(l.MaxInflight)), limit: limit(l), number: rates}
 		if !s.limit.Unlimited() {
 			rates++
 		}
@@ -113,8 +114,8 @@ func (a *account) of(principal string) *ratelimit.Ref {
 	return a.tenant
 }
 
-// at is the key's bucket at s, or nil where s has no rate.
-func (a *account) at(s *service, key *identity.Key, name string) *ratelimit.Ref {
+// at is the bucket of key, whose account this is, at s; nil where s has no rate.
+func (a *account) at(s *service, key *identity.Key) *ratelimit.Ref {
 	if s.limit.Unlimited() {
 		return nil
 	}
@@ -122,7 +123,7 @@ func (a *account) at(s *service, key *identity.Key, name string) *ratelimit.Ref 
 	r := place.Load()
 	if r == nil {
 		// Two calls may make two: they are of one bucket.
-		r = ratelimit.NewRef(ratelimit.Registered, ratelimit.KindService, ratelimit.ServiceBucket(key.ID, name), s.limit)
+		r = ratelimit.NewRef(ratelimit.Registered, ratelimit.KindService, ratelimit.ServiceBucket(key.ID, s.name), s.limit)
 		place.Store(r)
 	}
 	return r

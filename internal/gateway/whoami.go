@@ -52,7 +52,7 @@ func (g *Gateway) levels(call *Call) []level {
 		add(a.tenant, level{})
 	}
 	for _, name := range slices.Sorted(maps.Keys(call.view.services)) {
-		if bucket := a.at(call.view.services[name], call.Key, name); bucket != nil && call.Key.AllowsService(name) {
+		if bucket := a.at(call.view.services[name], call.Key); bucket != nil && call.Key.AllowsService(name) {
 			add(bucket, level{Service: name})
 		}
 	}

@@ -76,34 +76,6 @@ func (s *shard) vacateLocked(place **entry) bool {
 	return true
 }
 
-// evictLingererLocked makes room among a few of the entries that linger: one is
-// forgotten, or found pinned again and its seat taken back.
-func (s *shard) evictLingererLocked(now int64) bool {
-	for range min(lingerers, len(s.linger)) {
-		place := &s.linger[s.next]
-		s.next = (s.next + 1) % len(s.linger)
-		e := *place
-		if e == nil || !e.mu.TryLock() {
-			continue
-		}
-		pinned, fresh := e.inFlightLocked() > 0, e.freshLocked(now)
-		if pinned || fresh {
-			*place, e.lingers = nil, false
-		}
-		if pinned {
-			s.table.seats.Add(-1)
-		} else if fresh {
-			s.dropLocked(e, now)
-			s.table.evicted.Add(1)
-		}
-		e.mu.Unlock()
-		if pinned || fresh {
-			return true
-		}
-	}
-	return false
-}
-
 // sweepLocked forgets entries that were idle for long enough and are full.
 func (s *shard) sweepLocked(now, idle int64) {
 	for range min(sweepBatch, len(s.linger)) {
