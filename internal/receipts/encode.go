@@ -129,12 +129,33 @@ func (e *encoder) integer(name string, n int64, always bool) {
 	e.b = strconv.AppendInt(append(e.b, name...), min(max(n, 0), maxInteger), 10)
 }
 
+// appendTime writes t with six digits of a second. time.AppendFormat would do
+// the same from timeLayout and take several times as long, most of a record's time.
 func appendTime(dst []byte, t time.Time) []byte {
 	t = t.UTC()
-	if y := t.Year(); y < 0 || y > 9999 {
-		t = time.Unix(0, 0).UTC() // a year of five digits would break the fixed width
+	year, month, day := t.Date()
+	if year < 0 || year > 9999 {
+		return append(dst, "1970-01-01T00:00:00.000000Z"...) // a year of five digits would break the fixed width
 	}
-	return t.AppendFormat(dst, timeLayout)
+	hour, minute, second := t.Clock()
+	dst = appendDigits(dst, year, 4)
+	dst = appendDigits(append(dst, '-'), int(month), 2)
+	dst = appendDigits(append(dst, '-'), day, 2)
+	dst = appendDigits(append(dst, 'T'), hour, 2)
+	dst = appendDigits(append(dst, ':'), minute, 2)
+	dst = appendDigits(append(dst, ':'), second, 2)
+	dst = appendDigits(append(dst, '.'), t.Nanosecond()/1000, 6)
+	return append(dst, 'Z')
+}
+
+func appendDigits(dst []byte, n, width int) []byte {
+	at := len(dst)
+	dst = append(dst, "000000"[:width]...)
+	for i := at + width - 1; n > 0; i-- {
+		dst[i] = byte('0' + n%10)
+		n /= 10
+	}
+	return dst
 }
 
 const lowerHex = "0123456789abcdef"
@@ -144,6 +165,9 @@ const lowerHex = "0123456789abcdef"
 func appendText(dst []byte, s string, cut int) []byte {
 	dst = append(dst, '"')
 	start := len(dst)
+	if isPlain(s) && (cut == 0 || len(s) <= cut) { // nearly every text
+		return append(append(dst, s...), '"')
+	}
 	for i := 0; i < len(s); {
 		before := len(dst)
 		c := s[i]
@@ -171,6 +195,16 @@ func appendText(dst []byte, s string, cut int) []byte {
 		i += size
 	}
 	return append(dst, '"')
+}
+
+// isPlain reports whether s is spelled as it is.
+func isPlain(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c < 0x20 || c >= 0x7f || c == '"' || c == '\\' {
+			return false
+		}
+	}
+	return true
 }
 
 // mustEscape reports whether a code point beyond ASCII is escaped: C1 controls,
