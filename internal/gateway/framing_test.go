@@ -209,20 +209,32 @@ func TestExpectContinue(t *testing.T) {
 func TestLargeBodyUnasked(t *testing.T) {
 	w := newWire(t, "", says(helloBytes))
 	g := headeredWorld(t, w)
-	for name, key := range map[string]string{"a good key": g.keys["k"], "a bad key": "agw_wrong"} {
+	for name, c := range map[string]struct {
+		key    string
+		length int64
+		want   int
+	}{
+		"a good key": {g.keys["k"], 50 << 20, 413}, "a bad key": {"agw_wrong", 50 << 20, 401},
+		"a good key, in chunks": {g.keys["k"], -1, 413}, "a bad key, in chunks": {"agw_wrong", -1, 401},
+	} {
 		r, err := http.NewRequest("POST", g.server.URL+"/v1/act", io.LimitReader(zeros{}, 50<<20))
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.ContentLength = 50 << 20
-		r.Header.Set("Authorization", "Bearer "+key)
+		r.ContentLength = c.length
+		r.Header.Set("Authorization", "Bearer "+c.key)
 		res, err := g.server.Client().Do(r)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 		_ = res.Body.Close()
-		if want := map[string]int{"a good key": 413, "a bad key": 401}[name]; res.StatusCode != want {
+		if res.StatusCode != c.want {
 			t.Errorf("%s: %s", name, res.Status)
+		}
+	}
+	for _, r := range g.ledger.all() {
+		if most := g.settings.MaxRequestBody + 1; r.In > most {
+			t.Errorf("%d bytes were read, at most %d are needed to know", r.In, most)
 		}
 	}
 }

@@ -69,7 +69,7 @@ func (empty) Open(r vault.Ref, f vault.Form) (vault.Credential, error) {
 
 // world is a gateway with a real upstream behind it and a fake clock in it.
 type world struct {
-	t        *testing.T
+	t        testing.TB
 	clock    *clockwork.FakeClock
 	ledger   *ledger
 	limiter  *ratelimit.Local
@@ -138,7 +138,7 @@ func newWorld(t *testing.T, upstream http.HandlerFunc, keys ...*identity.Key) *w
 	return setup{}.world(t, upstream, keys...)
 }
 
-func (s setup) world(t *testing.T, upstream http.HandlerFunc, keys ...*identity.Key) *world {
+func (s setup) world(t testing.TB, upstream http.HandlerFunc, keys ...*identity.Key) *world {
 	t.Helper()
 	w := &world{
 		t: t, clock: clockwork.NewFakeClockAt(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)),

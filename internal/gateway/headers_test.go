@@ -53,7 +53,7 @@ func (s *shelf) PutCredential(_ context.Context, c store.Credential) error {
 func (s *shelf) RemoveCredential(context.Context, string, string, string) error { return nil }
 
 // fullVault holds a credential for each service of headered.
-func fullVault(t *testing.T) *vault.Vault {
+func fullVault(t testing.TB) *vault.Vault {
 	t.Helper()
 	kek, err := vault.ParseKEK(strings.Repeat("0", 64))
 	if err != nil {

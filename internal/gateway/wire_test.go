@@ -22,7 +22,7 @@ import (
 // wire is an upstream that keeps the very bytes of each request and answers
 // with bytes of the test's choosing.
 type wire struct {
-	t        *testing.T
+	t        testing.TB
 	listener net.Listener
 	answer   func(c net.Conn, request string) (again bool)
 
@@ -43,7 +43,7 @@ func says(answer string) func(net.Conn, string) bool {
 
 // newWire listens on address; "" is any port of 127.0.0.1. A connection is
 // closed when answer returns false.
-func newWire(t *testing.T, address string, answer func(c net.Conn, request string) bool) *wire {
+func newWire(t testing.TB, address string, answer func(c net.Conn, request string) bool) *wire {
 	t.Helper()
 	if address == "" {
 		address = "127.0.0.1:0"
@@ -171,7 +171,7 @@ func tireless(id string) *identity.Key {
 
 // peer is a connection to the gateway on which a test writes its own bytes.
 type peer struct {
-	t *testing.T
+	t testing.TB
 	c net.Conn
 	r *bufio.Reader
 
