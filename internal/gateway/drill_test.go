@@ -203,7 +203,7 @@ func anotherProcess(t *testing.T, url, key string, n int) *os.Process {
 }
 
 // within fails the test if holds does not come true in time.
-func within(t *testing.T, limit time.Duration, what string, holds func() bool) {
+func within(t testing.TB, limit time.Duration, what string, holds func() bool) {
 	t.Helper()
 	for end := time.Now().Add(limit); !holds(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {

@@ -249,7 +249,7 @@ func TestClientThatStopsSending(t *testing.T) {
 		_, err := io.WriteString(c, helloBytes)
 		return err == nil
 	})
-	const stall = 1200 * time.Millisecond
+	const stall = 300 * time.Millisecond
 	g := setup{registry: headered(w.url()), vault: fullVault(t), settings: func(s *config.Settings) { s.ClientStall = stall }}.world(t, hello, tireless("k"))
 	p := g.dial()
 	p.write(strings.TrimSuffix(g.raw(bareCall), bareCall[10:]))
