@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
@@ -16,6 +18,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+
+	"agentgw/internal/config"
 )
 
 // overHTTP2 serves the gateway of g over TLS with HTTP/2 as well.
@@ -205,5 +209,51 @@ func TestHTTP2Trailers(t *testing.T) {
 	}
 	if got := fmt.Sprint(res.Trailer); got != "map[X-Sum:[7]]" {
 		t.Errorf("the trailer is %s", got)
+	}
+}
+
+// TestHTTP2ClientThatStopsSending: as over HTTP/1, a body that stops is a
+// refusal, and a call whose body is there may take longer than the stall.
+func TestHTTP2ClientThatStopsSending(t *testing.T) {
+	release := make(chan struct{})
+	w := newWire(t, "", func(c net.Conn, _ string) bool {
+		<-release
+		_, err := io.WriteString(c, helloBytes)
+		return err == nil
+	})
+	const stall = 200 * time.Millisecond
+	g := setup{registry: headered(w.url()), vault: fullVault(t), settings: func(s *config.Settings) { s.ClientStall = stall }}.world(t, hello, tireless("k"))
+	s := httptest.NewUnstartedServer(g.gateway.Handler())
+	s.EnableHTTP2 = true
+	s.StartTLS()
+	defer s.Close()
+	post := func(body io.ReadCloser) (*http.Response, error) {
+		r := g.request(t.Context(), "k", "")
+		r.URL.Scheme, r.URL.Host = "https", s.Listener.Addr().String()
+		r.Body, r.ContentLength, r.GetBody = body, int64(len(bareCall)), nil
+		res, err := s.Client().Do(r)
+		if err == nil {
+			_, _ = io.ReadAll(res.Body)
+			_ = res.Body.Close()
+		}
+		return res, err
+	}
+	half, stopped := io.Pipe()
+	go func() { _, _ = io.WriteString(stopped, bareCall[:10]) }()
+	res, err := post(half)
+	if err != nil || res.StatusCode != 400 || res.ProtoMajor != 2 {
+		t.Errorf("%v, %v", res, err)
+	}
+	_ = stopped.Close()
+
+	began := time.Now()
+	go func() {
+		defer close(release)
+		for t.Context().Err() == nil && (time.Since(began) < 3*stall || len(w.all()) == 0) {
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	if res, err = post(io.NopCloser(strings.NewReader(bareCall))); err != nil || res.StatusCode != 200 {
+		t.Errorf("%v, %v", res, err)
 	}
 }
