@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -112,6 +114,40 @@ func TestStateOutlivesTheView(t *testing.T) {
 	}
 	if n := len(w.partitions(ratelimit.KindService)); n != 1 {
 		t.Errorf("%d buckets of keys at services, want k's at slow", n)
+	}
+}
+
+// TestViewsShareOneBucket: while views come and go under a crowd of calls, a key
+// with a burst of 60 gets 60, in a time that stands still.
+func TestViewsShareOneBucket(t *testing.T) {
+	k := &identity.Key{ID: "k", Services: []string{"*"}, Users: []string{"*"}, Limits: &identity.Limits{RPS: 1, Burst: 60}}
+	w := newWorld(t, func(http.ResponseWriter, *http.Request) {}, k)
+	var admitted, refused atomic.Int64
+	var crowd sync.WaitGroup
+	for range 4 {
+		crowd.Go(func() {
+			for range 30 {
+				switch got := w.act("k", `{"service":"tools","action":"get","params":{"id":"1"}}`); got.status {
+				case 200:
+					admitted.Add(1)
+				case 429:
+					refused.Add(1)
+				}
+			}
+		})
+	}
+	done := make(chan struct{})
+	go func() { crowd.Wait(); close(done) }()
+	for views := 0; ; views++ {
+		w.use(worldRegistry, k)
+		select {
+		case <-done:
+			if admitted.Load() != 60 || refused.Load() != 60 || views == 0 {
+				t.Errorf("%d admitted and %d refused under %d views, want 60 each", admitted.Load(), refused.Load(), views)
+			}
+			return
+		default:
+		}
 	}
 }
 
