@@ -18,6 +18,7 @@ type bench struct {
 	*world
 	stub, peer       *process
 	always, interval *process // gateways with either kind of receipts
+	nginx            *process // nil: not installed
 }
 
 func newBench(binary, root, only string, seconds float64, rounds int) (b *bench, err error) {
@@ -37,7 +38,10 @@ func newBench(binary, root, only string, seconds float64, rounds int) (b *bench,
 	if b.always, err = b.gateway(b.binary, "always"); err != nil {
 		return nil, err
 	}
-	b.interval, err = b.gateway(b.binary, "interval", "--receipt-sync", "interval")
+	if b.interval, err = b.gateway(b.binary, "interval", "--receipt-sync", "interval"); err != nil {
+		return nil, err
+	}
+	b.nginx, err = b.world.nginx(b.stub.Address)
 	return b, err
 }
 
@@ -60,8 +64,8 @@ func (b *bench) run() error {
 	return nil
 }
 
-// others says which of the other proxies are here. None is driven: with the
-// same controls they are measured in their own terms.
+// others says which of the other proxies are not here. Of those that may be,
+// only nginx is driven.
 func (b *bench) others() {
 	var absent []string
 	for _, name := range []string{"nginx", "haproxy", "caddy", "traefik"} {

@@ -14,20 +14,26 @@ func (b *bench) idle() error {
 // cost is the processor time of a call, and how many calls a second there are.
 func (b *bench) cost() error {
 	for _, conns := range []int{64, 256} {
-		var cpu, rate [3][]float64
+		posts := job{Conns: conns, Requests: b.posts("/small"), Status: 200, Length: 1 << 10}
+		acts := job{Conns: conns, Requests: b.acts("small"), Status: 200, Length: 1 << 10}
+		contenders := []contender{{b.peer, posts}, {b.always, acts}, {b.interval, acts}}
+		if b.nginx != nil {
+			contenders = append(contenders, contender{b.nginx, posts})
+		}
+		var cpu, rate [4][]float64
 		err := b.turns(b.seconds, func(i int, r result, took time.Duration) {
 			cpu[i] = append(cpu[i], ms(took)/float64(r.Answers)*1000)
 			rate[i] = append(rate[i], float64(r.Answers)/r.Seconds)
-		},
-			contender{b.peer, job{Conns: conns, Requests: b.posts("/small"), Status: 200, Length: 1 << 10}},
-			contender{b.always, job{Conns: conns, Requests: b.acts("small"), Status: 200, Length: 1 << 10}},
-			contender{b.interval, job{Conns: conns, Requests: b.acts("small"), Status: 200, Length: 1 << 10}})
+		}, contenders...)
 		if err != nil {
 			return err
 		}
 		what := number(float64(conns), "connections")
 		b.table.compare("processor for 1,000 calls, "+what, "ms", cpu[1], cpu[0], ratios(cpu[1], cpu[0]), 1.25)
 		b.table.compare("  the same, receipts interval", "ms", cpu[2], cpu[0], ratios(cpu[2], cpu[0]), 1.25)
+		if b.nginx != nil {
+			b.table.beside("  the same, beside nginx with such controls", "ms", cpu[1], cpu[3], ratios(cpu[1], cpu[3]))
+		}
 		if conns == 64 {
 			b.table.least("durable calls, "+what, "calls/s", median(rate[1]), number(median(rate[0]), "calls/s"), 12_000)
 		} else {
