@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -40,6 +42,7 @@ func wide(id string) *identity.Key {
 func (w *world) front(protocol string) {
 	w.server.Close()
 	w.server = httptest.NewUnstartedServer(w.gateway.Handler())
+	w.server.Config.ErrorLog = log.New(&w.logged, "", 0)
 	if protocol == "HTTP/2" {
 		w.server.EnableHTTP2 = true
 		w.server.StartTLS()
@@ -65,6 +68,7 @@ func tcp(c net.Conn) *net.TCPConn {
 // own, over HTTP/2 they share one.
 type caller struct {
 	url, key  string
+	header    http.Header // of each call, besides the usual
 	transport *http.Transport
 }
 
@@ -82,25 +86,31 @@ func (w *world) caller(key string) *caller {
 	return c
 }
 
-// open is one call under way, with its header read.
+// open is one call under way. Its response is there once done is closed, unless
+// it failed.
 type open struct {
 	*http.Response
-	conn   *net.TCPConn
+	err    error
+	done   chan struct{}
+	conn   chan *net.TCPConn // holds the connection
 	cancel context.CancelFunc
 }
 
-// call starts an action and returns when its header is there.
-func (c *caller) call(action, params string) (*open, error) {
-	return c.send(strings.NewReader(`{"service":"tools","action":"` + action + `","params":` + params + `}`))
-}
-
-func (c *caller) send(body interface {
+// length is a body whose length is known.
+type length interface {
 	io.Reader
 	Len() int
-}) (*open, error) {
+}
+
+func action(name, params string) length {
+	return strings.NewReader(`{"service":"tools","action":"` + name + `","params":` + params + `}`)
+}
+
+// start sends a call and does not wait for its answer.
+func (c *caller) start(body length) (*open, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	got := &open{cancel: cancel}
-	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { got.conn = tcp(i.Conn) }})
+	got := &open{done: make(chan struct{}), conn: make(chan *net.TCPConn, 1), cancel: cancel}
+	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { got.conn <- tcp(i.Conn) }})
 	r, err := http.NewRequestWithContext(traced, "POST", c.url+"/v1/act", body)
 	if err != nil {
 		cancel()
@@ -109,12 +119,27 @@ func (c *caller) send(body interface {
 	r.ContentLength = int64(body.Len())
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("Authorization", "Bearer "+c.key)
-	if got.Response, err = c.transport.RoundTrip(r); err != nil {
-		cancel()
-		return nil, err
-	}
+	maps.Copy(r.Header, c.header)
+	go func() {
+		defer close(got.done)
+		if got.Response, got.err = c.transport.RoundTrip(r); got.err != nil {
+			cancel()
+		}
+	}()
 	return got, nil
 }
+
+// send sends a call and returns when the header of its answer is there.
+func (c *caller) send(body length) (*open, error) {
+	got, err := c.start(body)
+	if err != nil {
+		return nil, err
+	}
+	<-got.done
+	return got, got.err
+}
+
+func (c *caller) call(name, params string) (*open, error) { return c.send(action(name, params)) }
 
 // streams opens n streams at once and reads the first event of each.
 func (c *caller) streams(n int) ([]*open, error) {
@@ -154,11 +179,17 @@ func (c *open) rest() (string, error) {
 // cut reports whether err is a broken transfer: an end, but not a clean one.
 func cut(err error) bool { return err != nil && !errors.Is(err, context.DeadlineExceeded) }
 
-func (c *open) hangUp() { _ = c.conn.Close() }
+func (c *open) hangUp() {
+	conn := <-c.conn
+	_ = conn.Close()
+	c.conn <- conn
+}
 
 func (c *open) reset() {
-	_ = c.conn.SetLinger(0)
-	_ = c.conn.Close()
+	conn := <-c.conn
+	_ = conn.SetLinger(0)
+	_ = conn.Close()
+	c.conn <- conn
 }
 
 // TestAnotherProcess is no test: it is the client that TestStreamsEnd kills.

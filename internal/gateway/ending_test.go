@@ -37,6 +37,7 @@ type way struct {
 	sees     string // what the client must see: "whole", "cut", or nothing where it is gone
 	more     string // what it may still read before that; "*": anything
 	process  bool   // the client is a process of its own
+	unary    bool   // the upstream has not begun to answer
 	ending   receipts.Ending
 	out      int64 // bytes sent, by the outcome; -1: some
 }
@@ -51,6 +52,10 @@ func ways() []way {
 		{name: "the client resets the connection", end: func(d *drill) { d.each((*open).reset) }, ending: receipts.ClientCancelled, out: first},
 		{name: "the client cancels", end: func(d *drill) { d.each(func(c *open) { c.cancel() }) }, ending: receipts.ClientCancelled, out: first},
 		{name: "the client's process is killed", process: true, end: func(d *drill) { d.child() }, ending: receipts.ClientCancelled, out: first},
+
+		{name: "the client closes before the answer", unary: true, end: func(d *drill) { d.each((*open).hangUp) }, ending: receipts.ClientCancelled},
+		{name: "the client resets the connection before the answer", unary: true, end: func(d *drill) { d.each((*open).reset) }, ending: receipts.ClientCancelled},
+		{name: "the client cancels before the answer", unary: true, end: func(d *drill) { d.each(func(c *open) { c.cancel() }) }, ending: receipts.ClientCancelled},
 
 		{name: "the client stops reading a flood", upstream: untilTold(flood(strings.Repeat("x", 32<<10) + "\n\n")), end: func(d *drill) { d.tell() },
 			sees: "cut", more: "*", ending: receipts.SlowClient, out: -1},
@@ -176,7 +181,10 @@ func (c way) run(t *testing.T, protocol string, n int) {
 	d := &drill{told: make(chan struct{})}
 	d.tell = sync.OnceFunc(func() { close(d.told) })
 	upstream := c.upstream
-	if upstream == nil {
+	switch {
+	case c.unary:
+		upstream = func(_ *drill, _ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
+	case upstream == nil:
 		upstream = untilTold(func(http.ResponseWriter, *http.Request) {})
 	}
 	d.world = setup{
@@ -203,24 +211,7 @@ func (c way) run(t *testing.T, protocol string, n int) {
 	}, wide("k"))
 	d.front(protocol)
 	t.Cleanup(d.tell)
-	if c.process {
-		child := anotherProcess(t, d.server.URL, d.keys["k"], n)
-		d.child = func() { _ = child.Kill() }
-	} else {
-		caller := d.caller("k")
-		streams, err := caller.streams(n)
-		t.Cleanup(func() {
-			for _, s := range streams {
-				if s != nil {
-					s.cancel()
-				}
-			}
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		d.streams = streams
-	}
+	c.begin(t, d, n)
 	if got := d.inFlight("tenant:wide"); got != int64(n) {
 		t.Fatalf("%d streams are open and %d slots taken", n, got)
 	}
@@ -235,6 +226,46 @@ func (c way) run(t *testing.T, protocol string, n int) {
 	within(t, 2*time.Second, "all slots are free", func() bool { return d.inFlight("tenant:wide") == 0 })
 	c.checkClients(d)
 	c.checkReceipts(d, n)
+	panics := 0
+	if c.ending == receipts.Panic {
+		panics = n
+	}
+	if log := d.logged.String(); strings.Count(log, "a handler panicked") != panics || strings.Contains(log, "http: panic") {
+		t.Errorf("%d panics of the gateway's own, and the log:\n%.2000s", panics, log)
+	}
+}
+
+// begin opens the n streams.
+func (c way) begin(t *testing.T, d *drill, n int) {
+	if c.process {
+		child := anotherProcess(t, d.server.URL, d.keys["k"], n)
+		d.child = func() { _ = child.Kill() }
+		return
+	}
+	caller := d.caller("k")
+	var err error
+	if c.unary {
+		for i := range n {
+			one, err := caller.start(action("get", `{"id":"1"}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			d.streams = append(d.streams, one)
+			within(t, 10*time.Second, "the upstream is called", func() bool { return d.started.Load() == int64(i+1) })
+		}
+	} else {
+		d.streams, err = caller.streams(n)
+	}
+	t.Cleanup(func() {
+		for _, s := range d.streams {
+			if s != nil {
+				s.cancel()
+			}
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 func (c way) checkClients(d *drill) {
@@ -253,6 +284,10 @@ func (c way) checkClients(d *drill) {
 }
 
 func (c way) checkReceipts(d *drill, n int) {
+	status, least := 200, int64(len(event))
+	if c.unary {
+		status, least = 0, 0
+	}
 	within(d.t, 2*time.Second, "an outcome of each call", func() bool { return len(d.ledger.all()) >= 2*n })
 	intents, outcomes := map[string]int{}, map[string]int{}
 	for _, r := range d.ledger.all() {
@@ -261,8 +296,8 @@ func (c way) checkReceipts(d *drill, n int) {
 			intents[r.ID]++
 		case receipts.KindOutcome:
 			outcomes[r.ID]++
-			if r.Ending != c.ending || r.Status != 200 || c.out >= 0 && r.Out != c.out || r.Out < int64(len(event)) {
-				d.t.Fatalf("an outcome: ending %q, status %d, %d bytes; want %q, 200, %d", r.Ending, r.Status, r.Out, c.ending, c.out)
+			if r.Ending != c.ending || r.Status != status || c.out >= 0 && r.Out != c.out || r.Out < least {
+				d.t.Fatalf("an outcome: ending %q, status %d, %d bytes; want %q, %d, %d", r.Ending, r.Status, r.Out, c.ending, status, c.out)
 			}
 		default:
 			d.t.Fatalf("a record of kind %s", r.Kind)
@@ -302,8 +337,9 @@ func TestHTTP2ResetEndsOneStream(t *testing.T) {
 	}
 	within(t, 2*time.Second, "half of the slots are free", func() bool { return w.inFlight("tenant:wide") == n/2 })
 	close(next)
+	shared := <-streams[0].conn
 	for _, s := range streams[n/2:] {
-		if s.conn != streams[0].conn {
+		if <-s.conn != shared {
 			t.Fatal("the streams have connections of their own")
 		}
 		if more, err := s.rest(); err != nil || more != "data: 2\n\n" {

@@ -205,7 +205,10 @@ func (g *Gateway) relay(ctx context.Context, cancel context.CancelCauseFunc, res
 		b.left = res.ContentLength
 	}
 	if bodiless(res) {
-		// The header is the end of such an answer, so it is what has to wait.
+		// The header is the end of such an answer, so it is what has to wait. A
+		// length in it is that of another answer, and the agent, whose own
+		// request was a POST, would wait for so many bytes.
+		res.Header.Del("Content-Length")
 		return b.end()
 	}
 	if media, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type")); media == "text/event-stream" {

@@ -79,9 +79,28 @@ type world struct {
 	upstream *httptest.Server
 	keys     map[string]string // by id
 	settings *config.Settings
+	logged   logged
 	mu       sync.Mutex
 	seen     int            // requests at the upstream
 	decided  map[string]int // calls by code and limit, as metrics count them
+}
+
+// logged is what the gateway and its server have logged.
+type logged struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
 }
 
 const worldRegistry = `
@@ -196,7 +215,7 @@ func (s setup) world(t testing.TB, upstream http.HandlerFunc, keys ...*identity.
 	}
 	w.gateway, err = gateway.New(gateway.Parts{
 		Settings: w.settings, Limiter: w.limiter, Nanos: w.nanos, Receipts: w.ledger, Vault: s.vault, Clock: clock,
-		Log: slog.New(slog.DiscardHandler), Replica: "r", UserAgent: "agentgw/test", ParamsKey: []byte("k"),
+		Log: slog.New(slog.NewTextHandler(&w.logged, nil)), Replica: "r", UserAgent: "agentgw/test", ParamsKey: []byte("k"),
 		Decided: w.count, Answered: func(string, time.Duration) {},
 	})
 	if err != nil {
