@@ -36,7 +36,9 @@ type limiter interface {
 
 var contenders = []contender{
 	{"agentgw", func(n int) limiter { return newOurs(n) }},
-	{"x/time/rate, sync.Map", func(n int) limiter { return newTimeRate(n) }},
+	{"four locks and nothing else", func(n int) limiter { return newLocks(n) }},
+	{"x/time/rate, sync.Map", func(n int) limiter { return newTimeRate(n, given) }},
+	{"x/time/rate, sync.Map, by its own clock", func(n int) limiter { return newTimeRate(n, own) }},
 	{"golang-lru, one mutex", func(n int) limiter { return newMutexLRU(n) }},
 }
 
@@ -114,12 +116,19 @@ func (o *ours) denied(k int, now int64) bool {
 // timeRate is golang.org/x/time/rate with a sync.Map per limit, never evicted.
 type timeRate struct {
 	names
+	at                                  func(now int64) time.Time
 	keys, tenants, pairs, inFlight, dry sync.Map
 }
 
-func newTimeRate(n int) *timeRate { return &timeRate{names: newNames(n)} }
+func newTimeRate(n int, at func(int64) time.Time) *timeRate {
+	return &timeRate{names: newNames(n), at: at}
+}
 
 var origin = time.Unix(1_800_000_000, 0)
+
+// given is the request's own timestamp; own is what Limiter.Allow reads.
+func given(now int64) time.Time { return origin.Add(time.Duration(now)) }
+func own(int64) time.Time       { return time.Now() }
 
 func bucketOf(m *sync.Map, name string, r rate.Limit, burst int) *rate.Limiter {
 	if l, ok := m.Load(name); ok {
@@ -130,14 +139,13 @@ func bucketOf(m *sync.Map, name string, r rate.Limit, burst int) *rate.Limiter {
 }
 
 func (t *timeRate) call(k int, now int64) bool {
-	at := origin.Add(time.Duration(now))
-	if !bucketOf(&t.keys, t.names.keys[k], 1e9, 1<<30).AllowN(at, 1) {
+	if !bucketOf(&t.keys, t.names.keys[k], 1e9, 1<<30).AllowN(t.at(now), 1) {
 		return false
 	}
-	if !bucketOf(&t.tenants, t.names.tenants[k], 1e9, 1<<30).AllowN(at, 1) {
+	if !bucketOf(&t.tenants, t.names.tenants[k], 1e9, 1<<30).AllowN(t.at(now), 1) {
 		return false
 	}
-	if !bucketOf(&t.pairs, t.names.pairs[k], 1e9, 1<<30).AllowN(at, 1) {
+	if !bucketOf(&t.pairs, t.names.pairs[k], 1e9, 1<<30).AllowN(t.at(now), 1) {
 		return false
 	}
 	n, ok := t.inFlight.Load(t.names.tenants[k])
@@ -150,7 +158,41 @@ func (t *timeRate) call(k int, now int64) bool {
 }
 
 func (t *timeRate) denied(k int, now int64) bool {
-	return !bucketOf(&t.dry, t.names.keys[k], 1e-6, 1).AllowN(origin.Add(time.Duration(now)), 1)
+	return !bucketOf(&t.dry, t.names.keys[k], 1e-6, 1).AllowN(t.at(now), 1)
+}
+
+// locks is the least that a call costs while key, tenant and pair have a lock
+// each, and the release needs the tenant's again.
+type locks struct {
+	keys, pairs, tenants []padded
+}
+
+type padded struct {
+	sync.Mutex
+	_ [56]byte
+}
+
+func newLocks(n int) *locks {
+	return &locks{make([]padded, n), make([]padded, n), make([]padded, n/perTenant+1)}
+}
+
+func (l *locks) call(k int, _ int64) bool {
+	key, tenant, pair := &l.keys[k], &l.tenants[k/perTenant], &l.pairs[k]
+	key.Lock()
+	key.Unlock() // nothing is guarded: the lock is what is measured
+	tenant.Lock()
+	pair.Lock()
+	pair.Unlock()
+	tenant.Unlock()
+	tenant.Lock()
+	defer tenant.Unlock()
+	return true
+}
+
+func (l *locks) denied(k int, _ int64) bool {
+	l.keys[k].Lock()
+	defer l.keys[k].Unlock()
+	return true
 }
 
 // mutexLRU is one mutex over three simplelru caches with buckets in floats.

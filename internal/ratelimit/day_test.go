@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 	"time"
+	"unsafe"
 )
 
 // TestADay of calls, in fake time (a tenth of one, but for DRILLS=full): what is in flight is what tickets are open for,
@@ -75,5 +76,19 @@ func TestCallsAllocateNothing(t *testing.T) {
 	p.l.Take(dry, now)
 	if n := testing.AllocsPerRun(1000, func() { p.l.Take(dry, now) }); n != 0 {
 		t.Errorf("a refused one allocates %v times", n)
+	}
+}
+
+// TestCacheLines: what every call touches of an entry is one line, and an entry,
+// and a tenant's with its slots, fill whole ones: two that are used by two
+// processors share none.
+func TestCacheLines(t *testing.T) {
+	const line = 64
+	if end := unsafe.Offsetof(entry{}.bucket) + unsafe.Sizeof(bucket{}); end > line {
+		t.Errorf("the first group of an entry ends at %d", end)
+	}
+	tenant := unsafe.Sizeof(entry{}) + unsafe.Sizeof(slots{}) + unsafe.Sizeof(held{})
+	if size := unsafe.Sizeof(entry{}); size%line != 0 || tenant%line != 0 {
+		t.Errorf("an entry has %d bytes, a tenant's %d", size, tenant)
 	}
 }
