@@ -144,12 +144,14 @@ func (g *Gateway) known(call *Call) string {
 func (g *Gateway) reading(next func(*gin.Context, *Call)) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		call := g.call(c.Request)
+		// Refusals go through gin's writer: of what went past it gin would not
+		// know, and at a path without a route it would add its own 404 to it.
 		out := answerBelow(c)
 		out.Header().Set("X-Request-Id", call.RequestID)
 		out.Header().Set("Cache-Control", "no-store")
 		if call.view == nil {
 			g.decided("", Draining, "")
-			writeError(out, &Error{Code: Draining, Message: "this gateway is not ready; call again", Wait: time.Second}, "", jitter)
+			writeError(c.Writer, &Error{Code: Draining, Message: "this gateway is not ready; call again", Wait: time.Second}, "", jitter)
 			return
 		}
 		at := g.begin(call)
@@ -157,16 +159,16 @@ func (g *Gateway) reading(next func(*gin.Context, *Call)) gin.HandlerFunc {
 			out.Header().Set("Agentgate-Receipt", `id="`+at.id()+`"`)
 			err = at.close(err)
 			g.decided("", err.Code, err.Limit)
-			writeError(out, err, at.id(), jitter)
+			writeError(c.Writer, err, at.id(), jitter)
 			return
 		}
 		if _, err := g.chargeKey(call, out); err != nil {
 			g.decided("", err.Code, err.Limit)
-			writeError(out, err, "", jitter)
+			writeError(c.Writer, err, "", jitter)
 			return
 		}
 		if err := checkHeader(c.Request.Header); err != nil {
-			writeError(out, err, "", jitter)
+			writeError(c.Writer, err, "", jitter)
 			return
 		}
 		next(c, call)
