@@ -73,7 +73,7 @@ func (l *live) refresh(ctx context.Context) error {
 	for _, err := range unfit {
 		l.log.Warn("a key of the state store is not served", "error", err)
 	}
-	return l.gateway.Use(l.running.snapshot, l.running.effective, keys)
+	return l.gateway.Use(l.running.settings, l.running.snapshot, l.running.effective, keys)
 }
 
 // reload takes over the registry file as it is now. The next call of everybody
@@ -125,7 +125,7 @@ func (l *live) switchLocked(ctx context.Context, next rules) error {
 	if err := errors.Join(append(unfit, err)...); err != nil {
 		return err
 	}
-	if err := l.gateway.Use(next.snapshot, next.effective, keys); err != nil {
+	if err := l.gateway.Use(next.settings, next.snapshot, next.effective, keys); err != nil {
 		return err
 	}
 	l.running, l.since = next, l.clock.Now()

@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra"
 
 	"agentgw/internal/config"
 	"agentgw/internal/identity"
@@ -25,14 +25,15 @@ import (
 
 // reloading is a gateway that runs by a file.
 type reloading struct {
-	t      *testing.T
-	file   string
-	key    string
-	digest [32]byte
-	log    *lockedBuffer
-	server *server
-	hold   chan struct{} // the upstream's /hold answers when it is closed
-	url    string
+	t        *testing.T
+	file     string
+	key      string
+	digest   [32]byte
+	log      *lockedBuffer
+	server   *server
+	settings string        // members of the server: section
+	hold     chan struct{} // the upstream's /hold answers when it is closed
+	url      string
 }
 
 type lockedBuffer struct {
@@ -74,20 +75,14 @@ func newReloading(t *testing.T, tenant string) *reloading {
 	r.key, r.digest = text.Reveal(), digest
 	r.write(tenant)
 
-	flags := pflag.NewFlagSet("t", pflag.ContinueOnError)
-	config.Flags(flags)
-	if err := flags.Parse([]string{"--data-dir", t.TempDir(), "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0",
+	command := &cobra.Command{}
+	addSettingsFlags(command)
+	if err := command.ParseFlags([]string{"--registry", r.file, "--data-dir", t.TempDir(), "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0",
 		"--rate-key-rps", "1000", "--rate-key-burst", "1000", "--admin-token", "the-operators-token"}); err != nil {
 		t.Fatal(err)
 	}
-	read := func() (*config.Settings, *registry.Snapshot, error) {
-		snapshot, err := registry.Load(r.file)
-		if err != nil {
-			return nil, nil, err
-		}
-		settings, err := config.Load(flags, nil, nil)
-		return settings, snapshot, err
-	}
+	c := &cli{}
+	read := func() (*config.Settings, *registry.Snapshot, error) { return c.readSettings(command, true) }
 	settings, snapshot, err := read()
 	if err != nil {
 		t.Fatal(err)
@@ -105,6 +100,7 @@ func (r *reloading) write(tenant string) {
 	text := fmt.Sprintf(`version: 1
 tenants:
   t: %s
+server: {%s}
 keys:
   - {id: k, sha256: "%x", services: ["*"], users: ["*"], tenant: t}
 services:
@@ -112,7 +108,7 @@ services:
     base_url: %s
     allow_private: true
     actions: {get: {method: GET, path: /x}, hold: {method: GET, path: /hold}}
-`, tenant, r.digest, r.url)
+`, tenant, r.settings, r.digest, r.url)
 	if err := os.WriteFile(r.file+".new", []byte(text), 0o600); err != nil {
 		r.t.Fatal(err)
 	}
@@ -312,6 +308,26 @@ func TestReloadByItself(t *testing.T) {
 		if time.Now().After(end) {
 			t.Fatalf("the changed file never came into force:\n%s", r.log.String())
 		}
+	}
+}
+
+// TestReloadOfSettings: the settings that calls read change with the file, and
+// of those that only a start reads the log names the changed ones.
+func TestReloadOfSettings(t *testing.T) {
+	r := newReloading(t, "{rps: 10, burst: 10}")
+	r.settings = "max_request_body: 10, rate_idle: 1h, rate_key_rps: 1"
+	r.reload("{rps: 10, burst: 10}")
+	if res := r.call("get"); res.StatusCode != http.StatusRequestEntityTooLarge {
+		t.Errorf("a body over the new bound: %s", res.Status)
+	}
+	var warned string
+	for line := range strings.Lines(r.log.String()) {
+		if strings.Contains(line, "only a start reads") {
+			warned += line
+		}
+	}
+	if !strings.Contains(warned, "AGENTGATE_RATE_IDLE") || strings.Contains(warned, "MAX_REQUEST_BODY") || strings.Contains(warned, "RATE_KEY_RPS") {
+		t.Errorf("warned of %q, want AGENTGATE_RATE_IDLE alone (the flag for the key's rate wins over the file)", warned)
 	}
 }
 

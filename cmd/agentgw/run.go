@@ -122,8 +122,8 @@ func start(settings *config.Settings, snapshot *registry.Snapshot, read reader, 
 		Leaked: func(partition string) { log.Error("a slot was lost without a release", "partition", partition) },
 	})
 	paramsKey := kek.DeriveKey("receipt params")
-	s.gateway, err = gateway.New(gateway.Parts{
-		Settings: settings, Limiter: s.limiter, Nanos: nanos, Receipts: s.receipts, Vault: s.vault,
+	s.gateway = gateway.New(gateway.Parts{
+		Limiter: s.limiter, Nanos: nanos, Receipts: s.receipts, Vault: s.vault,
 		Clock: s.clock, Log: log, Replica: s.replica, UserAgent: "agentgw/" + buildVersion(),
 		ParamsKey: paramsKey[:],
 		Decided: func(service string, code gateway.Code, limit string) {
@@ -131,9 +131,6 @@ func start(settings *config.Settings, snapshot *registry.Snapshot, read reader, 
 		},
 		Answered: func(service string, after time.Duration) { s.metrics.Answered(service, after.Seconds()) },
 	})
-	if err != nil {
-		return nil, err
-	}
 	s.live = &live{
 		read: read, store: s.store, vault: s.vault, gateway: s.gateway, clock: s.clock, log: log, inForce: s.metrics.RegistryInForce,
 	}

@@ -7,6 +7,8 @@ import "slices"
 // once, when it starts.
 var readByCalls = []string{
 	"RATE_KEY_RPS", "RATE_KEY_BURST", "RATE_TENANT_RPS", "RATE_TENANT_BURST", "TENANT_MAX_INFLIGHT",
+	"KEY_MAX_PRINCIPALS", "RATE_AUTH_PER_MINUTE", "TRUSTED_PROXIES", "RECEIPT_INTENT", "RECEIPT_ON_FAILURE",
+	"MAX_REQUEST_BODY", "STREAM_IDLE", "STREAM_MAX", "CLIENT_STALL",
 }
 
 // OnlyAtStart names the variables of the settings that are others in next, and

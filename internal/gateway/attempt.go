@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"agentgw/internal/config"
 	"agentgw/internal/receipts"
 )
 
@@ -13,6 +14,7 @@ import (
 // not safe for concurrent use: one call has one goroutine that serves it.
 type attempt struct {
 	g        *Gateway
+	settings *config.Settings
 	record   receipts.Record // what all records of this attempt say alike
 	began    time.Time
 	upstream time.Duration
@@ -25,7 +27,7 @@ type attempt struct {
 }
 
 func (g *Gateway) begin(call *Call) *attempt {
-	at := &attempt{g: g, began: g.clock.Now()}
+	at := &attempt{g: g, settings: call.view.settings, began: g.clock.Now()}
 	at.record = receipts.Record{ID: receipts.NewID(), RequestID: call.RequestID, ClientAddr: call.Address.String()}
 	return at
 }
@@ -60,7 +62,7 @@ func (a *attempt) intend(method string) *Error {
 }
 
 func (a *attempt) wantsIntent(method string) bool {
-	switch a.g.settings.ReceiptIntent {
+	switch a.settings.ReceiptIntent {
 	case "never":
 		return false
 	case "writes":
@@ -140,7 +142,7 @@ func (a *attempt) write(r *receipts.Record, ran bool) *Error {
 	r.Replica = a.g.replica
 	if _, err := a.g.receipts.Append(r); err != nil {
 		a.g.log.Error("a receipt could not be written", "receipt", r.ID, "kind", string(r.Kind), "error", err)
-		if a.g.settings.ReceiptOnFailure == "allow" {
+		if a.settings.ReceiptOnFailure == "allow" {
 			return nil
 		}
 		return &Error{Code: ReceiptUnavailable, Message: "the gateway cannot write receipts, and does nothing that it cannot record", Wait: 5 * time.Second, Ran: ran, Err: err}

@@ -112,8 +112,8 @@ func controlled(b *testing.B, n int, upstream string, log Receipts) (*Gateway, [
 		KeyMaxPrincipals: 64, RateAuthPerMinute: 60, MaxRequestBody: 10 << 20, ReceiptIntent: "always",
 		StreamIdle: 5 * time.Minute, ClientStall: 30 * time.Second,
 	}
-	g, err := New(Parts{
-		Settings: settings, Vault: credentials, Clock: clock, Nanos: nanos, Log: slog.New(slog.DiscardHandler),
+	g := New(Parts{
+		Vault: credentials, Clock: clock, Nanos: nanos, Log: slog.New(slog.DiscardHandler),
 		Limiter:  ratelimit.NewLocal(ratelimit.Options{Clock: nanos, TableSize: 4 * n}),
 		Receipts: log, UserAgent: "agentgw/bench", ParamsKey: []byte("k"),
 		Decided: func(string, Code, string) {}, Answered: func(string, time.Duration) {},
@@ -137,6 +137,6 @@ func controlled(b *testing.B, n int, upstream string, log Receipts) (*Gateway, [
 	}
 	directory, err := identity.NewDirectory(keys)
 	must(err)
-	must(g.Use(snapshot, effective, directory))
+	must(g.Use(settings, snapshot, effective, directory))
 	return g, requests
 }

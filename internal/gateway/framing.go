@@ -18,12 +18,12 @@ import (
 // It bounds how long a body that nobody wants is waited for: net/http reads
 // what is left of a small one before it closes, and a client that asked with
 // "Expect: 100-continue" and was refused may never send it.
-func framed(stall time.Duration, next http.Handler) http.Handler {
+func (g *Gateway) framed(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if len(r.TransferEncoding) > 0 || !r.ProtoAtLeast(1, 1) {
 			w.Header().Set("Connection", "close")
 		}
-		if r.ContentLength != 0 && stall > 0 {
+		if stall := g.clientStall(); r.ContentLength != 0 && stall > 0 {
 			wait := stall
 			if r.Header.Get("Expect") != "" {
 				wait = min(stall, time.Second)

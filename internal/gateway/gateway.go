@@ -26,7 +26,6 @@ import (
 
 	"github.com/jonboulle/clockwork"
 
-	"agentgw/internal/config"
 	"agentgw/internal/identity"
 	"agentgw/internal/ratelimit"
 	"agentgw/internal/receipts"
@@ -58,7 +57,6 @@ type Limiter interface {
 
 // Parts are what a Gateway is made of. All are required.
 type Parts struct {
-	Settings  *config.Settings
 	Limiter   Limiter
 	Nanos     ratelimit.Clock
 	Receipts  Receipts
@@ -79,7 +77,6 @@ type Parts struct {
 
 // Gateway is the agents' side of the product. Safe for concurrent use.
 type Gateway struct {
-	settings  *config.Settings
 	limiter   Limiter
 	nanos     ratelimit.Clock
 	receipts  Receipts
@@ -91,7 +88,6 @@ type Gateway struct {
 	salts     sync.Pool // of the HMACs under Parts.ParamsKey
 	decided   func(string, Code, string)
 	answered  func(string, time.Duration)
-	authLimit ratelimit.Limit
 	public    *http.Transport
 	private   *http.Transport
 	answers   buffers
@@ -100,21 +96,16 @@ type Gateway struct {
 	current   atomic.Pointer[view]
 }
 
-// New returns a gateway that serves nothing until Use gave it a registry.
-func New(p Parts) (*Gateway, error) {
-	perMinute := int64(p.Settings.RateAuthPerMinute)
-	authLimit, err := ratelimit.Every(time.Minute, perMinute, perMinute)
-	if err != nil {
-		return nil, err
-	}
+// New returns a gateway that is ready to serve once Use has told it what.
+func New(p Parts) *Gateway {
 	return &Gateway{
-		settings: p.Settings, limiter: p.Limiter, nanos: p.Nanos, receipts: p.Receipts, vault: p.Vault,
+		limiter: p.Limiter, nanos: p.Nanos, receipts: p.Receipts, vault: p.Vault,
 		clock: p.Clock, log: p.Log, replica: p.Replica, userAgent: p.UserAgent,
 		salts:   sync.Pool{New: func() any { return hmac.New(sha256.New, p.ParamsKey) }},
-		decided: p.Decided, answered: p.Answered, authLimit: authLimit,
+		decided: p.Decided, answered: p.Answered,
 		public: newTransport(false), private: newTransport(true),
 		answers: buffers{size: answerBuffer}, events: buffers{size: eventBuffer},
-	}, nil
+	}
 }
 
 // Drain refuses new calls and asks streams to end at their next event border.

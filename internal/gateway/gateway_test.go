@@ -213,15 +213,15 @@ func (s setup) world(t testing.TB, upstream http.HandlerFunc, keys ...*identity.
 	if s.clock != nil {
 		clock = s.clock(w.clock)
 	}
-	w.gateway, err = gateway.New(gateway.Parts{
-		Settings: w.settings, Limiter: w.limiter, Nanos: w.nanos, Receipts: w.ledger, Vault: s.vault, Clock: clock,
+	w.gateway = gateway.New(gateway.Parts{
+		Limiter: w.limiter, Nanos: w.nanos, Receipts: w.ledger, Vault: s.vault, Clock: clock,
 		Log: slog.New(slog.NewTextHandler(&w.logged, nil)), Replica: "r", UserAgent: "agentgw/test", ParamsKey: []byte("k"),
 		Decided: w.count, Answered: func(string, time.Duration) {},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := w.gateway.Use(snapshot, effective, directory); err != nil {
+	if err := w.gateway.Use(w.settings, snapshot, effective, directory); err != nil {
 		t.Fatal(err)
 	}
 	w.server = httptest.NewServer(w.gateway.Handler())

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/gin-gonic/gin"
-	"github.com/jonboulle/clockwork"
 
 	"agentgw/internal/identity"
 )
@@ -37,7 +36,7 @@ func (g *Gateway) Handler() http.Handler {
 		e.Status = http.StatusNotFound
 		writeError(c.Writer, e, "", jitter)
 	}))
-	return framed(g.settings.ClientStall, recovered(g.log, g.clock, g.settings.ClientStall, e))
+	return g.framed(g.recovered(e))
 }
 
 // answerBelow is the answer that recovered has made for this call. gin's writer
@@ -50,9 +49,9 @@ func answerBelow(c *gin.Context) *answer {
 // gin's own Recovery takes http.ErrAbortHandler for a fault and ends a broken
 // stream neatly; this one passes it on, and makes it of any panic that comes
 // when the answer has begun.
-func recovered(log *slog.Logger, clock clockwork.Clock, stall time.Duration, next http.Handler) http.Handler {
+func (g *Gateway) recovered(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		a := newAnswer(w, clock, stall)
+		a := newAnswer(w, g.clock, g.clientStall())
 		defer a.stall.last()
 		defer func() {
 			p := recover()
@@ -62,7 +61,7 @@ func recovered(log *slog.Logger, clock clockwork.Clock, stall time.Duration, nex
 			if p == http.ErrAbortHandler {
 				panic(p)
 			}
-			log.Error("a handler panicked", "panic", p, "stack", string(debug.Stack()))
+			g.log.Error("a handler panicked", "panic", p, "stack", string(debug.Stack()))
 			if a.begun {
 				panic(http.ErrAbortHandler)
 			}
@@ -73,10 +72,14 @@ func recovered(log *slog.Logger, clock clockwork.Clock, stall time.Duration, nex
 	})
 }
 
+// clientStall is how long a client may take no byte, or give none.
+func (g *Gateway) clientStall() time.Duration { return g.current.Load().settings.ClientStall }
+
 func (g *Gateway) call(r *http.Request) *Call {
+	v := g.current.Load()
 	return &Call{
-		In: r, RequestID: rand.Text(), view: g.current.Load(),
-		Address: identity.Proxies(g.settings.TrustedProxies).ClientAddr(r.RemoteAddr, r.Header),
+		In: r, RequestID: rand.Text(), view: v,
+		Address: identity.Proxies(v.settings.TrustedProxies).ClientAddr(r.RemoteAddr, r.Header),
 	}
 }
 
@@ -84,9 +87,9 @@ func (g *Gateway) call(r *http.Request) *Call {
 func (g *Gateway) act(out *answer, r *http.Request) {
 	call := g.call(r)
 	out.Header().Set("X-Request-Id", call.RequestID)
-	if g.running.isDraining() || call.view == nil {
+	if g.running.isDraining() {
 		g.decided("", Draining, "")
-		writeError(out, &Error{Code: Draining, Message: "this gateway is shutting down or not ready; call again", Wait: time.Second}, "", jitter)
+		writeError(out, &Error{Code: Draining, Message: "this gateway is shutting down; call again", Wait: time.Second}, "", jitter)
 		return
 	}
 	at := g.begin(call)
@@ -149,11 +152,6 @@ func (g *Gateway) reading(next func(*gin.Context, *Call)) gin.HandlerFunc {
 		out := answerBelow(c)
 		out.Header().Set("X-Request-Id", call.RequestID)
 		out.Header().Set("Cache-Control", "no-store")
-		if call.view == nil {
-			g.decided("", Draining, "")
-			writeError(c.Writer, &Error{Code: Draining, Message: "this gateway is not ready; call again", Wait: time.Second}, "", jitter)
-			return
-		}
 		at := g.begin(call)
 		if err := g.identify(call, at); err != nil {
 			out.Header().Set("Agentgate-Receipt", `id="`+at.id()+`"`)

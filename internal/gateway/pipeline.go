@@ -85,7 +85,7 @@ func (g *Gateway) steps(call *Call, out *answer, at *attempt) *Error {
 
 // read is step 3: the request, read and bounded.
 func (g *Gateway) read(call *Call, out *answer, at *attempt) *Error {
-	body, n, err := readAct(call.In, out, g.settings.MaxRequestBody)
+	body, n, err := readAct(call.In, out, call.view.settings.MaxRequestBody)
 	at.record.In = n
 	if err != nil {
 		return err

@@ -3,7 +3,9 @@ package gateway
 import (
 	"errors"
 	"sync/atomic"
+	"time"
 
+	"agentgw/internal/config"
 	"agentgw/internal/identity"
 	"agentgw/internal/ratelimit"
 	"agentgw/internal/registry"
@@ -14,10 +16,12 @@ import (
 // the place of its state in the limiter: a call looks nothing up by name. The
 // state itself is the limiter's and outlives every view.
 type view struct {
+	settings *config.Settings
 	registry *registry.Snapshot
 	keys     *identity.Directory
 	accounts []account // of each key, by its number in keys
 	services map[string]*service
+	failures ratelimit.Limit // of authentication, for each client address
 }
 
 // account is what the calls of one key are charged to.
@@ -40,11 +44,14 @@ type service struct {
 	number int // among the services that have a rate
 }
 
-// Use makes the next call, and every one after it, be decided by this registry
-// and these keys. A call under way keeps what it began with.
-func (g *Gateway) Use(snapshot *registry.Snapshot, effective *registry.Effective, keys *identity.Directory) error {
-	v := &view{registry: snapshot, keys: keys, services: make(map[string]*service, len(snapshot.Services))}
-	var problems []error
+// Use makes the next call, and every one after it, be decided by these settings,
+// this registry and these keys. A call under way keeps what it began with.
+func (g *Gateway) Use(settings *config.Settings, snapshot *registry.Snapshot, effective *registry.Effective, keys *identity.Directory) error {
+	v := &view{settings: settings, registry: snapshot, keys: keys, services: make(map[string]*service, len(snapshot.Services))}
+	perMinute := int64(settings.RateAuthPerMinute)
+	failures, err := ratelimit.Every(time.Minute, perMinute, perMinute)
+	v.failures = failures
+	problems := []error{err}
 	limit := func(l registry.Limits) ratelimit.Limit {
 		made, err := ratelimit.NewLimit(l.RPS, int64(l.Burst))
 		problems = append(problems, err)
@@ -80,14 +87,14 @@ func (g *Gateway) Use(snapshot *registry.Snapshot, effective *registry.Effective
 		if k.Limits != nil {
 			own = &registry.Rate{RPS: k.Limits.RPS, Burst: k.Limits.Burst}
 		}
-		others := k.TenantOf("", g.settings.KeyMaxPrincipals)
+		others := k.TenantOf("", settings.KeyMaxPrincipals)
 		a := account{
 			key:     ratelimit.NewRef(ratelimit.Registered, ratelimit.KindKey, "key:"+k.ID, limit(effective.Key(own))),
 			tenant:  tenant(others),
 			buckets: make([]atomic.Pointer[ratelimit.Ref], rates),
 		}
 		for _, user := range k.Users {
-			if t := k.TenantOf(user, g.settings.KeyMaxPrincipals); t != others {
+			if t := k.TenantOf(user, settings.KeyMaxPrincipals); t != others {
 				if a.principals == nil {
 					a.principals = map[string]*ratelimit.Ref{}
 				}

@@ -33,7 +33,7 @@ func (w *world) use(file string, keys ...*identity.Key) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	if err := w.gateway.Use(snapshot, effective, directory); err != nil {
+	if err := w.gateway.Use(w.settings, snapshot, effective, directory); err != nil {
 		w.t.Fatal(err)
 	}
 }
