@@ -371,6 +371,9 @@ func TestDrainWaitsForTheEventBorder(t *testing.T) {
 		{"CR LF and CR", "id: 1\ndata: 2", "3\r\n\r"},
 		{"LF and CR", "id: 1\ndata: 2", "3\n\r"},
 		{"the border alone", "data: 2\n", "\n"},
+		{"between two lines, LF", "id: 1\n", "data: 2\n\n"},
+		{"between two lines, CR LF", "id: 1\r\n", "data: 2\r\n\r\n"},
+		{"between two lines, CR", "id: 1\r", "data: 2\r\r"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			next := make(chan string)
@@ -405,6 +408,61 @@ func TestDrainWaitsForTheEventBorder(t *testing.T) {
 			if r := w.ledger.all(); r[len(r)-1].Ending != receipts.Shutdown || r[len(r)-1].Out != int64(len(event+c.begun+c.rest)) {
 				t.Errorf("the outcome: %q after %d bytes", r[len(r)-1].Ending, r[len(r)-1].Out)
 			}
+		})
+	}
+}
+
+// TestEventsBuyIdleTime: the idle time begins again with each event, and the age
+// of a stream does not.
+func TestEventsBuyIdleTime(t *testing.T) {
+	p := newPaced("Content-Type", "text/event-stream")
+	w := setup{settings: func(s *config.Settings) { s.StreamMax = 14 * time.Minute }}.world(t, p.serve, wide("k"))
+	t.Cleanup(p.finish)
+	got, err := w.caller("k").call("stream", "{}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer got.cancel()
+	for at := range 3 {
+		w.clock.Advance(4 * time.Minute)
+		p.next <- []byte(event)
+		if err := got.expect(event); err != nil {
+			t.Fatalf("after %d minutes, 4 of them silent: %v", 4*(at+1), err)
+		}
+	}
+	w.clock.Advance(2 * time.Minute)
+	if more, err := got.rest(); !cut(err) || more != "" {
+		t.Errorf("after 14 minutes: %q, %v; want a cut", more, err)
+	}
+}
+
+// TestStreamWhoseOutcomeIsLost: an answer that has begun and whose outcome
+// cannot be written is cut, since it must not look like one that is recorded,
+// and nothing of the refusal stands in it.
+func TestStreamWhoseOutcomeIsLost(t *testing.T) {
+	for _, protocol := range protocols {
+		t.Run(protocol, func(t *testing.T) {
+			p := newPaced("Content-Type", "text/event-stream")
+			w := newWorld(t, p.serve, wide("k"))
+			t.Cleanup(p.finish)
+			w.front(protocol)
+			got, err := w.caller("k").call("stream", "{}")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer got.cancel()
+			p.next <- []byte(event)
+			if err := got.expect(event); err != nil {
+				t.Fatal(err)
+			}
+			w.ledger.mu.Lock()
+			w.ledger.fail = receipts.ErrUnavailable
+			w.ledger.mu.Unlock()
+			p.finish()
+			if more, err := got.rest(); !cut(err) || more != "" {
+				t.Errorf("after the event: %q, %v; want a cut and nothing more", more, err)
+			}
+			within(t, 2*time.Second, "no slot is taken", func() bool { return w.inFlight("tenant:wide") == 0 })
 		})
 	}
 }

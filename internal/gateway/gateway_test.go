@@ -31,12 +31,17 @@ type ledger struct {
 	records []receipts.Record
 	fail    error
 	panicAt receipts.Kind
+	once    bool // panics at the next outcome, whatever it says
 }
 
 func (l *ledger) Append(r *receipts.Record) (receipts.Entry, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.panicAt == r.Kind && r.Ending == receipts.Complete {
+		panic("a fault of ours")
+	}
+	if l.once && r.Kind == receipts.KindOutcome {
+		l.once = false
 		panic("a fault of ours")
 	}
 	if l.fail != nil {
@@ -528,6 +533,29 @@ func TestPanic(t *testing.T) {
 		if r.Kind != receipts.KindRefusal || r.Code != "internal" || r.Ending != receipts.Panic {
 			t.Fatalf("the record of a panic: %s %s %s", r.Kind, r.Code, r.Ending)
 		}
+	}
+}
+
+// TestPanicWhileClosing: an outcome whose writing panics is written again, and
+// still says how the call ended.
+func TestPanicWhileClosing(t *testing.T) {
+	w := newWorld(t, func(rw http.ResponseWriter, _ *http.Request) {
+		send(rw, "half")
+		panic(http.ErrAbortHandler)
+	}, everything("k"))
+	w.ledger.once = true
+	res, err := w.server.Client().Do(w.request(context.Background(), "k", `{"service":"tools","action":"stream"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	if _, err := io.ReadAll(res.Body); err == nil {
+		t.Error("the cut answer looks whole")
+	}
+	eventually(t, "no slot is taken", func() bool { return w.inFlight("key:k") == 0 })
+	eventually(t, "the outcome is there", func() bool { return len(w.ledger.all()) == 2 })
+	if r := w.ledger.all()[1]; r.Kind != receipts.KindOutcome || r.Ending != receipts.UpstreamAborted || r.Out != 4 {
+		t.Errorf("the outcome: %s, %q, %d bytes", r.Kind, r.Ending, r.Out)
 	}
 }
 
