@@ -39,6 +39,8 @@ func (l *Local) Admit(c Charge, a Admission, now int64) (t Ticket, v Verdict) {
 		v.violate(KindTenant)
 		return t, v
 	}
+	a.Tenant.fetch()
+	a.Bucket.fetch()
 	service := l.pool(a.Service)
 	tenant, own := l.nobody, &unlimited
 	if a.Tenant != nil {

@@ -37,6 +37,17 @@ func NewTenant(table Table, partition string, limit Limit, slots int64) *Ref {
 // Partition is the partition key that r is of.
 func (r *Ref) Partition() string { return r.id.partition }
 
+// fetch has the entry come from memory while others do: past a lock, which each
+// of them has, a processor does not look ahead.
+func (r *Ref) fetch() {
+	if r == nil {
+		return
+	}
+	if e := r.entry.Load(); e != nil {
+		e.drained.Load()
+	}
+}
+
 // Service is a service under its cap of calls in flight. What is said of a Ref
 // holds of it too.
 type Service struct {
