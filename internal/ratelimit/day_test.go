@@ -13,7 +13,7 @@ import (
 // TestADay of calls, in fake time (a tenth of one, but for DRILLS=full): what is in flight is what tickets are open for,
 // the table keeps its bound, and no goroutine is left behind.
 func TestADay(t *testing.T) {
-	const size, step = 200, int64(500 * time.Millisecond)
+	const size, step = 200, second
 	var clock hands
 	l := NewLocal(Options{TableSize: size, Idle: time.Minute, Clock: &clock})
 	before := runtime.NumGoroutine()
@@ -34,9 +34,7 @@ func TestADay(t *testing.T) {
 			open[i].Release()
 			open = slices.Delete(open, i, i+1)
 		}
-		if now%second == 0 {
-			l.Sweep(now)
-		}
+		l.Sweep(now)
 		if now%(600*second) == 0 {
 			st := l.Stats()
 			table := st.Tables[Registered]

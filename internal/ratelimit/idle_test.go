@@ -159,6 +159,9 @@ func TestPinnedTailBlocksNothing(t *testing.T) {
 		if _, v := l.take(Registered, KindKey, fmt.Sprint("new-", i), limit, now); v.Outcome != Admitted {
 			t.Fatal(v.Outcome)
 		}
+		if i%50 != 0 {
+			continue
+		}
 		if st := tableStats(l); st.Entries > size+st.Pinned || st.Overflowed != 0 {
 			t.Fatalf("%+v", st)
 		}
