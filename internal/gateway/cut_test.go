@@ -190,8 +190,8 @@ func TestNoAnswerIsCut(t *testing.T) {
 		calls        int
 		want         string
 	}{
-		{"streams", "text/event-stream", drills(500, 10_000), strings.Repeat(event, events)},
-		{"answers of 64 KiB", "application/json", drills(500, 100_000), long},
+		{"streams", "text/event-stream", drills(200, 10_000), strings.Repeat(event, events)},
+		{"answers of 64 KiB", "application/json", drills(200, 100_000), long},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w.clock.Advance(time.Hour) // the buckets are full
