@@ -22,7 +22,7 @@ check: ## format, vet, staticcheck, go.mod and go.sum in step
 	go mod tidy -diff
 	go mod verify
 
-BENCH_SECONDS ?= 3
+BENCH_SECONDS ?= 2
 bench: build ## the gateway beside ReverseProxy, its parts beside theirs; about 6 minutes, fewer with BENCH_SECONDS=0.5
 	cd bench && go run ./figures -binary ../agentgw -root .. -seconds $(BENCH_SECONDS)
 	cd bench && go test -run Table -table -most 100000 .

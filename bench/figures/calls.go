@@ -83,7 +83,7 @@ func (b *bench) refusals() error {
 
 // cuts counts the answers that end before their end (golang.org/issue/40747).
 func (b *bench) cuts() error {
-	scale := min(1, b.seconds/3)
+	scale := min(1, b.seconds/2)
 	for _, c := range []struct {
 		name, action string
 		total        int64

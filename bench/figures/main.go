@@ -28,7 +28,7 @@ func main() {
 	}
 	binary := flag.String("binary", "../agentgw", "the gateway to measure")
 	root := flag.String("root", "..", "the gateway's source, for its benchmarks")
-	seconds := flag.Float64("seconds", 3, "length of one run; there are about 50, besides what has to be waited for")
+	seconds := flag.Float64("seconds", 2, "length of one run; there are about 50, besides what has to be waited for")
 	rounds := flag.Int("rounds", 5, "rounds of each comparison")
 	only := flag.String("only", "", "one group of figures: idle, cost, added, refusals, controls, cuts, vanished or streams")
 	flag.Parse()
