@@ -80,7 +80,7 @@ func (e *early) serve(rw http.ResponseWriter, r *http.Request) {
 // the gateway when the answer begins. A write loop that is tied to the agent's
 // request does not outlive that.
 func TestAnswerBeforeTheRequestIsSent(t *testing.T) {
-	const size = 12 << 20 // more than the kernel takes from a writer whose peer does not read
+	const size = 8 << 20 // more than the kernel takes from a writer whose peer does not read
 	for _, control := range []bool{false, true} {
 		e := &early{called: make(chan struct{}), told: make(chan struct{})}
 		w := setup{settings: func(s *config.Settings) { s.MaxRequestBody = 2 * size }}.world(t, e.serve, wide("k"))
@@ -190,8 +190,8 @@ func TestNoAnswerIsCut(t *testing.T) {
 		calls        int
 		want         string
 	}{
-		{"streams", "text/event-stream", drills(200, 10_000), strings.Repeat(event, events)},
-		{"answers of 64 KiB", "application/json", drills(200, 100_000), long},
+		{"streams", "text/event-stream", drills(100, 10_000), strings.Repeat(event, events)},
+		{"answers of 64 KiB", "application/json", drills(100, 100_000), long},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w.clock.Advance(time.Hour) // the buckets are full

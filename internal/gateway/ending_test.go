@@ -193,8 +193,11 @@ func (c way) run(t *testing.T, protocol string, n int) {
 			if c.name == "the upstream stalls" {
 				s.StreamMax = 0
 			}
-			if c.ending == receipts.SlowClient {
+			switch c.ending {
+			case receipts.SlowClient:
 				s.ClientStall = 400 * time.Millisecond
+			case receipts.Timeout: // the clock moves, and may while a write has not quite ended
+				s.ClientStall = 0
 			}
 		},
 		clock: func(fake *clockwork.FakeClock) clockwork.Clock {
@@ -416,7 +419,10 @@ func TestDrainWaitsForTheEventBorder(t *testing.T) {
 // of a stream does not.
 func TestEventsBuyIdleTime(t *testing.T) {
 	p := newPaced("Content-Type", "text/event-stream")
-	w := setup{settings: func(s *config.Settings) { s.StreamMax = 14 * time.Minute }}.world(t, p.serve, wide("k"))
+	w := setup{settings: func(s *config.Settings) {
+		s.StreamMax = 14 * time.Minute
+		s.ClientStall = 0 // the clock moves, and may while a write has not quite ended
+	}}.world(t, p.serve, wide("k"))
 	t.Cleanup(p.finish)
 	got, err := w.caller("k").call("stream", "{}")
 	if err != nil {
