@@ -130,6 +130,8 @@ func (a *attempt) endedBy(refusal *Error) receipts.Ending {
 		return receipts.Timeout
 	case refusal.Code == UpstreamUnreachable:
 		return receipts.UpstreamAborted
+	case refusal.Code == Draining:
+		return receipts.Shutdown
 	}
 	return receipts.Complete
 }

@@ -473,6 +473,36 @@ func TestStreamWhoseOutcomeIsLost(t *testing.T) {
 	}
 }
 
+// TestCutBeforeTheAnswer: a call whose upstream has not begun to answer goes on
+// while the gateway drains, and is told so when it is cut.
+func TestCutBeforeTheAnswer(t *testing.T) {
+	called, gone := make(chan struct{}), make(chan struct{})
+	w := newWorld(t, func(_ http.ResponseWriter, r *http.Request) {
+		close(called)
+		<-r.Context().Done()
+		close(gone)
+	}, wide("k"))
+	got, err := w.caller("k").start(action("get", `{"id":"1"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer got.cancel()
+	<-called
+	w.gateway.Drain()
+	if n := w.inFlight("tenant:wide"); n != 1 {
+		t.Errorf("%d slots are taken during the drain, want 1", n)
+	}
+	w.gateway.Cut()
+	<-got.done
+	<-gone
+	if got.err != nil || got.StatusCode != 503 || got.Header.Get("Agentgate-Code") != "draining" || got.Header.Get("X-Should-Retry") != "false" {
+		t.Fatalf("%+v, %v; want 503 draining, and no second try", got.Response, got.err)
+	}
+	if r := w.ledger.all(); len(r) != 2 || r[1].Ending != receipts.Shutdown || r[1].Code != "draining" {
+		t.Errorf("%d records, the last %q %s", len(r), r[len(r)-1].Ending, r[len(r)-1].Code)
+	}
+}
+
 // TestDrainingRefusesNewCalls: and keeps nothing of them.
 func TestDrainingRefusesNewCalls(t *testing.T) {
 	w := newWorld(t, hello, everything("k"))
