@@ -86,7 +86,7 @@ func (l *live) reload(ctx context.Context, asked bool) error {
 	defer l.mu.Unlock()
 	changed, err := l.takeLocked(ctx)
 	if err == nil {
-		if changed || asked {
+		if changed || asked || l.failure != nil {
 			l.log.Info("the registry file is in force", "file", l.running.snapshot.File, "sha256", l.running.snapshot.Hash, "changed", changed)
 		}
 		l.failure = nil
@@ -96,7 +96,11 @@ func (l *live) reload(ctx context.Context, asked bool) error {
 	if asked || l.failure == nil || l.failure.Err.Error() != err.Error() {
 		l.log.Error("the registry file cannot be used; what was served before is still served", "error", err)
 	}
-	l.failure = &admin.ReloadFailure{Err: err, At: l.clock.Now()}
+	since := l.clock.Now()
+	if l.failure != nil { // no file could be used since the first of them
+		since = l.failure.Since
+	}
+	l.failure = &admin.ReloadFailure{Err: err, Since: since}
 	l.inForce(false)
 	return err
 }

@@ -230,14 +230,7 @@ func TestReloadKeepsSlots(t *testing.T) {
 		}
 	}
 	close(r.hold)
-	for end := time.Now().Add(5 * time.Second); ; {
-		if r.admitted(1) == 1 { // under the cap of 1
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatal("the slots of the first file's calls never came free")
-		}
-	}
+	eventually(t, "the slots of the first file's calls come free", func() bool { return r.admitted(1) == 1 }) // under the cap of 1
 }
 
 // TestReloadOfABadFile: the old one serves on, and everybody who looks is told,
@@ -249,6 +242,7 @@ func TestReloadOfABadFile(t *testing.T) {
 		OnDisk  struct{ SHA256 string } `json:"on_disk"`
 		InForce bool                    `json:"in_force"`
 		Failure *struct {
+			Since    string
 			Problems []struct {
 				Line int
 				Path string
@@ -283,6 +277,11 @@ func TestReloadOfABadFile(t *testing.T) {
 		after.Failure.Problems[0].Line != 3 || after.Failure.Problems[0].Path != "tenants.t.rsp" {
 		t.Errorf("after a bad file: %+v", after)
 	}
+	since := after.Failure.Since
+	r.operate("POST", "/admin/v1/reload", operators)
+	if look(&after); after.Failure.Since != since {
+		t.Errorf("asked again, the file cannot be used since %s, but it was since %s", after.Failure.Since, since)
+	}
 	if _, metrics := r.operate("GET", "/metrics", ""); !strings.Contains(metrics, "agentgate_registry_reload_ok 0") {
 		t.Error("the metric does not tell")
 	}
@@ -292,10 +291,24 @@ func TestReloadOfABadFile(t *testing.T) {
 	if !strings.Contains(r.log.String(), "tenants.t.rsp") {
 		t.Error("the log does not tell")
 	}
-	r.reload("{rps: 10, burst: 10}")
+	r.write("{rps: 10, burst: 10}") // the very bytes that run
+	eventually(t, "the log says that all is well", func() bool {
+		lines := strings.Split(strings.TrimSpace(r.log.String()), "\n")
+		return strings.Contains(lines[len(lines)-1], "is in force")
+	})
 	look(&after)
 	if _, metrics := r.operate("GET", "/metrics", ""); !after.InForce || !strings.Contains(metrics, "agentgate_registry_reload_ok 1") {
 		t.Errorf("after the file was mended: %+v", after)
+	}
+}
+
+// eventually waits for an effect of something that happens elsewhere.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); !holds(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("never: %s", what)
+		}
 	}
 }
 
@@ -304,11 +317,7 @@ func TestReloadByItself(t *testing.T) {
 	r := newReloading(t, "{rps: 0.01, burst: 1, max_inflight: 0}")
 	r.admitted(1)
 	r.write("{rps: 0, max_inflight: 0}")
-	for end := time.Now().Add(10 * time.Second); r.admitted(1) == 0; time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("the changed file never came into force:\n%s", r.log.String())
-		}
-	}
+	eventually(t, "the changed file comes into force", func() bool { return r.admitted(1) == 1 })
 }
 
 // TestReloadOfSettings: the settings that calls read change with the file, and

@@ -264,7 +264,8 @@ func (s *server) ready() error {
 // is left at the end of the drain time, or when hurry is done, is cut.
 func (s *server) stop(hurry context.Context) {
 	close(s.draining)
-	s.gateway.Drain()
+	streams, others := s.gateway.Drain()
+	s.log.Info("draining", "streams_ended", streams, "calls_to_finish", others, "timeout", s.settings.DrainTimeout.String())
 	ctx, cancel := context.WithTimeout(hurry, s.settings.DrainTimeout)
 	defer cancel()
 	if s.agents.Shutdown(ctx) != nil {

@@ -82,7 +82,7 @@ func (c *cli) untilStopped(s *server, signals signals) error {
 		case <-signals.hangUp:
 			_ = operations{s.live, s.ready}.Reload(s.background) // what is wrong is in the log
 		case got := <-signals.stop:
-			s.log.Info("draining", "signal", got.String(), "timeout", s.settings.DrainTimeout.String())
+			s.log.Info("stopping", "signal", got.String())
 			running = false
 		}
 	}

@@ -54,7 +54,7 @@ func ready(o Operations) http.HandlerFunc {
 			return
 		}
 		if f := o.Config().Failure; f != nil {
-			fmt.Fprintf(w, "registry: the file cannot be used since %s; what was served before is still served\n%v\n", stamp(f.At), f.Err)
+			fmt.Fprintf(w, "registry: the file cannot be used since %s; what was served before is still served\n%v\n", stamp(f.Since), f.Err)
 			return
 		}
 		fmt.Fprintln(w, "registry: the file is in force")

@@ -20,10 +20,10 @@ type Config struct {
 	Settings  []config.Value // no secret among them
 }
 
-// ReloadFailure is a reload that left the old registry in force.
+// ReloadFailure is why the registry file is not in force.
 type ReloadFailure struct {
-	Err error
-	At  time.Time
+	Err   error     // of the last reload
+	Since time.Time // of the first that failed after one that did not
 }
 
 type configView struct {
@@ -42,7 +42,7 @@ type stateView struct {
 }
 
 type failureView struct {
-	At       string        `json:"at"`
+	Since    string        `json:"since"`
 	Problems []problemView `json:"problems"`
 }
 
@@ -69,7 +69,7 @@ func viewConfig(c Config) configView {
 		v.OnDisk.Error = c.OnDiskErr.Error()
 	}
 	if c.Failure != nil {
-		v.Failure = &failureView{At: stamp(c.Failure.At), Problems: viewProblems(c.Failure.Err)}
+		v.Failure = &failureView{Since: stamp(c.Failure.Since), Problems: viewProblems(c.Failure.Err)}
 	}
 	for _, s := range c.Settings {
 		v.Settings = append(v.Settings, settingView{s.Name, s.Text, s.Source})

@@ -61,14 +61,15 @@ func (r *running) leave() bool {
 }
 
 // drain asks the call to end: a stream at its next event border, which may be
-// now; any other call finishes.
-func (r *running) drain() {
+// now; any other call finishes. It reports whether the call is a stream.
+func (r *running) drain() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.leaving = true
 	if r.isStream && r.border {
 		r.cancel(errShutdown)
 	}
+	return r.isStream
 }
 
 // calls are the upstream calls under way. Safe for concurrent use.
@@ -109,11 +110,19 @@ func (c *calls) each(f func(*running)) {
 	}
 }
 
-func (c *calls) drain() {
+// drain has every call drain, those to come too, and counts those under way.
+func (c *calls) drain() (streams, others int) {
 	c.mu.Lock()
 	c.draining = true
 	c.mu.Unlock()
-	c.each((*running).drain)
+	c.each(func(r *running) {
+		if r.drain() {
+			streams++
+		} else {
+			others++
+		}
+	})
+	return streams, others
 }
 
 func (c *calls) isDraining() bool {

@@ -84,7 +84,7 @@ func (g *Gateway) forward(call *Call, service *registry.Service, target *registr
 		BufferPool: &g.answers,
 		ErrorLog:   quiet,
 		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) {
-			refusal = g.upstreamError(ctx, call, err)
+			refusal = g.upstreamError(ctx, call, service, err)
 		},
 		ModifyResponse: func(res *http.Response) error {
 			stopFirst()
@@ -146,13 +146,13 @@ func brokenBy(upstream, client context.Context, out *answer) receipts.Ending {
 }
 
 // upstreamError makes the refusal of a call whose upstream gave no usable answer.
-func (g *Gateway) upstreamError(ctx context.Context, call *Call, err error) *Error {
+func (g *Gateway) upstreamError(ctx context.Context, call *Call, service *registry.Service, err error) *Error {
 	var e *Error
 	switch cause := context.Cause(ctx); {
 	case errors.As(err, &e):
 		return e
 	case errors.Is(cause, errFirstByte):
-		return &Error{Code: UpstreamTimeout, Message: fmt.Sprintf("%s did not begin to answer in time", call.Act.Service), Ran: true}
+		return &Error{Code: UpstreamTimeout, Message: fmt.Sprintf("%s did not begin to answer within %s (services.%s.timeout)", service.Name, service.Timeout, service.Name), Ran: true}
 	case errors.Is(cause, errShutdown):
 		return &Error{Code: Draining, Message: "the gateway is shutting down", Ran: true}
 	case call.In.Context().Err() != nil:

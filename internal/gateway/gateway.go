@@ -109,8 +109,9 @@ func New(p Parts) *Gateway {
 }
 
 // Drain refuses new calls and asks streams to end at their next event border.
-// Calls that end by themselves go on. Wait for them with http.Server.Shutdown.
-func (g *Gateway) Drain() { g.running.drain() }
+// Calls that end by themselves go on. It counts both. Wait for them with
+// http.Server.Shutdown.
+func (g *Gateway) Drain() (streams, others int) { return g.running.drain() }
 
 // Cut ends every call that is still under way.
 func (g *Gateway) Cut() {

@@ -116,20 +116,23 @@ func (g *Gateway) act(out *answer, r *http.Request) {
 	if out.begun {
 		panic(http.ErrAbortHandler) // a cut answer must never look like a whole one
 	}
-	if refusal.Err != nil || refusal.Code == Internal {
-		g.log.Log(context.WithoutCancel(r.Context()), levelOf(refusal), "refused",
-			"request", call.RequestID, "receipt", at.id(), "error", refusal.Error())
-	}
+	g.log.LogAttrs(context.WithoutCancel(r.Context()), levelOf(refusal), "refused",
+		slog.String("code", string(refusal.Code)), slog.String("service", g.known(call)), slog.String("key", at.record.Key),
+		slog.String("request", call.RequestID), slog.String("receipt", at.id()), slog.Any("error", refusal))
 	writeError(out, refusal, at.id(), jitter)
 }
 
 // levelOf says how loud a refusal is: a fault of the gateway's own wakes
-// somebody, an upstream's does not.
+// somebody, a service's that fails is to be seen, and the rest, of which there
+// may be any number, is in the receipts.
 func levelOf(e *Error) slog.Level {
-	if e.Code == Internal || e.Code == ReceiptUnavailable {
+	switch {
+	case e.Code == Internal || e.Code == ReceiptUnavailable:
 		return slog.LevelError
+	case e.Err != nil || e.status() >= 500:
+		return slog.LevelWarn
 	}
-	return slog.LevelWarn
+	return slog.LevelDebug
 }
 
 // known is the service's name for a metric: one that the registry has, or "",

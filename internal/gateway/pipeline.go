@@ -152,7 +152,10 @@ func (g *Gateway) openCredential(call *Call, service *registry.Service) (vault.C
 	}
 	e := refuse(CredentialMissing, "there is no usable credential for %s; the operator sets one with: agentgw credentials set --service %s", service.Name, service.Name)
 	if c.PerUser {
-		e.Message = fmt.Sprintf("%s uses each user's own credential, and there is none for this on_behalf_of", service.Name)
+		e.Message = fmt.Sprintf("%s uses each user's own credential, and there is none for this on_behalf_of; the operator sets one with: agentgw credentials set --service %s --user USER", service.Name, service.Name)
+		if call.Act.Principal == "" {
+			e.Message = fmt.Sprintf("%s uses each user's own credential; say for whom in on_behalf_of", service.Name)
+		}
 	}
 	e.Err = err
 	return vault.Credential{}, e
