@@ -4,7 +4,7 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo deve
 GOFLAGS_BUILD := -trimpath -tags $(TAGS) -ldflags "-s -w -X main.version=$(VERSION)"
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
-.PHONY: build demo test check bench
+.PHONY: build demo test drills check bench
 build: ## one static binary, ./agentgw
 	CGO_ENABLED=0 go build $(GOFLAGS_BUILD) -o agentgw ./cmd/agentgw
 
@@ -15,12 +15,18 @@ test: ## all tests under the race detector (needs a C compiler)
 	@command -v cc >/dev/null || { echo "make test: no C compiler found: the race detector needs one (Debian: apt-get install gcc)"; exit 1; }
 	go test -tags $(TAGS) -race -timeout 15m ./...
 
-check: ## format, vet, staticcheck, go.mod and go.sum in step
+drills: ## the same tests with the counts that it takes to believe them; about an hour
+	DRILLS=full go test -tags $(TAGS) -timeout 90m -p 1 -v -run 'Kill|StreamsEnd|NoAnswerIsCut|StrangersMakeNoSeries' ./cmd/agentgw ./internal/gateway
+	DRILLS=full go test -tags $(TAGS) -timeout 90m -p 1 ./internal/ratelimit/... ./internal/receipts
+
+check: ## format, vet, staticcheck, architecture rules, go.mod and go.sum in step
 	@out=$$(gofmt -l .); if [ -n "$$out" ]; then echo "gofmt these files:"; echo "$$out"; exit 1; fi
 	go vet -tags $(TAGS) ./...
 	go run $(STATICCHECK) -tags $(TAGS) ./...
+	go test -tags $(TAGS) ./internal/architecture
 	go mod tidy -diff
 	go mod verify
+	cd bench && go vet ./... && go mod tidy -diff
 
 BENCH_SECONDS ?= 2
 bench: build ## the gateway beside ReverseProxy, its parts beside theirs; about 6 minutes, fewer with BENCH_SECONDS=0.5
