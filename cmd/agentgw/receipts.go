@@ -50,7 +50,7 @@ func (c *cli) receiptsFolder(cmd *cobra.Command) (string, error) {
 	}
 	folder, err := receipts.Folder(data)
 	if errors.Is(err, fs.ErrNotExist) {
-		return "", exit(exitCannotRun, fmt.Errorf("%s: no data folder there: has a gateway run with it (--data-dir)?", data))
+		return "", exit(exitCannotRun, fmt.Errorf("%s: no data folder there: has a gateway run with it (--data)?", data))
 	}
 	if err != nil {
 		return "", exit(exitCannotRun, err)
