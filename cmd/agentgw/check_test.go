@@ -113,6 +113,8 @@ environment: AGENTGATE_MAX_INFLIGHT: "x" is not a plain whole number such as 20
 		{"registry by environment", "a: 1\n", []string{"AGENTGATE_REGISTRY=r.yaml"}, nil, exitNotHold, "r.yaml:1:1: a: unknown key; it belongs under server, if it is a setting\n"},
 		{"key limit off", "version: 1\n", []string{"AGENTGATE_RATE_KEY_RPS=0"}, []string{"r.yaml"}, exitNotHold,
 			"environment: AGENTGATE_RATE_KEY_RPS: 0 disables the key limit while a tenant rate is on: AGENTGATE_RATE_TENANT_RPS is 100 (default)\n"},
+		{"key limit off, tenant rate by environment", "version: 1\n", []string{"AGENTGATE_RATE_KEY_RPS=0", "AGENTGATE_RATE_TENANT_RPS=50"}, []string{"r.yaml"}, exitNotHold,
+			"environment: AGENTGATE_RATE_KEY_RPS: 0 disables the key limit while a tenant rate is on: AGENTGATE_RATE_TENANT_RPS is 50 (environment)\n"},
 		{"no file", "version: 1\n", nil, []string{"none.yaml"}, exitCannotRun, ""},
 		{"default file missing", "version: 1\n", nil, nil, exitCannotRun, ""},
 		{"two files", "version: 1\n", nil, []string{"r.yaml", "r.yaml"}, exitUsage, ""},

@@ -43,7 +43,6 @@ type server struct {
 	vault    *vault.Vault
 	receipts *receipts.Log
 	limiter  *ratelimit.Local
-	nanos    ratelimit.Clock
 	gateway  *gateway.Gateway
 	metrics  *admin.Metrics
 	live     *live
@@ -116,15 +115,15 @@ func start(settings *config.Settings, snapshot *registry.Snapshot, read reader, 
 		return nil, err
 	}
 
-	s.nanos = ratelimit.NewClock(s.clock)
+	nanos := ratelimit.NewClock(s.clock)
 	s.limiter = ratelimit.NewLocal(ratelimit.Options{
-		TableSize: settings.RateTableSize, Idle: settings.RateIdle, MaxInFlight: int64(settings.MaxInflight), Clock: s.nanos,
+		TableSize: settings.RateTableSize, Idle: settings.RateIdle, MaxInFlight: int64(settings.MaxInflight), Clock: nanos,
 		Warn:   func(table string) { log.Warn("a limiter table is full; new entries share one", "table", table) },
 		Leaked: func(partition string) { log.Error("a slot was lost without a release", "partition", partition) },
 	})
 	paramsKey := kek.DeriveKey("receipt params")
 	s.gateway = gateway.New(gateway.Parts{
-		Limiter: s.limiter, Nanos: s.nanos, Receipts: s.receipts, Vault: s.vault,
+		Limiter: s.limiter, Nanos: nanos, Receipts: s.receipts, Vault: s.vault,
 		Clock: s.clock, Log: log, Replica: s.replica, UserAgent: "agentgw/" + buildVersion(),
 		ParamsKey: paramsKey[:],
 		Decided: func(service string, code gateway.Code, limit string) {
@@ -138,18 +137,18 @@ func start(settings *config.Settings, snapshot *registry.Snapshot, read reader, 
 	if err := s.live.begin(s.background, first); err != nil {
 		return nil, err
 	}
-	s.metrics.Collect(&limiterCollector{s.limiter, s.nanos, s.live.tenants})
+	s.metrics.Collect(&limiterCollector{s.limiter, nanos, s.live.tenants})
 	go s.live.watchStore(s.background)
 	if read != nil {
 		go s.live.watchFile(s.background)
 	}
-	go s.sweep()
+	go s.sweep(nanos)
 	s.accept()
 	return s, nil
 }
 
 // sweep lets idle limiter entries go, a few at a time.
-func (s *server) sweep() {
+func (s *server) sweep(nanos ratelimit.Clock) {
 	ticker := s.clock.NewTicker(time.Second)
 	defer ticker.Stop()
 	for {
@@ -157,7 +156,7 @@ func (s *server) sweep() {
 		case <-s.background.Done():
 			return
 		case <-ticker.Chan():
-			s.limiter.Sweep(s.nanos.Nanos())
+			s.limiter.Sweep(nanos.Nanos())
 		}
 	}
 }
@@ -215,10 +214,10 @@ func (s *server) bind() (err error) {
 		}
 	}
 	if s.agentsListener, err = net.Listen("tcp", s.settings.Listen); err != nil {
-		return fmt.Errorf("AGENTGATE_LISTEN (%s): %w", s.settings.Source("AGENTGATE_LISTEN"), err)
+		return fmt.Errorf("%s: %w", s.settings.Place("AGENTGATE_LISTEN"), err)
 	}
 	if s.operatorsListener, err = net.Listen("tcp", s.settings.AdminListen); err != nil {
-		return fmt.Errorf("AGENTGATE_ADMIN_LISTEN (%s): %w", s.settings.Source("AGENTGATE_ADMIN_LISTEN"), err)
+		return fmt.Errorf("%s: %w", s.settings.Place("AGENTGATE_ADMIN_LISTEN"), err)
 	}
 	return nil
 }
@@ -231,7 +230,7 @@ func (s *server) accept() {
 		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10, ErrorLog: quiet,
 	}
 	s.operators = &http.Server{
-		Handler: admin.Handler(s.metrics, s.adminToken, operations{s}), ReadHeaderTimeout: 10 * time.Second,
+		Handler: admin.Handler(s.metrics, s.adminToken, operations{s.live, s.ready}), ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout: time.Minute, WriteTimeout: 30 * time.Second, ErrorLog: quiet,
 	}
 	if s.certificate != nil {

@@ -31,8 +31,8 @@ func TestStartThatFails(t *testing.T) {
 		want  string
 		made  bool // the data folder may be there
 	}{
-		{"agents' address", []string{"--listen", taken.Addr().String(), "--admin-listen", "127.0.0.1:0"}, "AGENTGATE_LISTEN (flag --listen)", false},
-		{"operators' address", []string{"--listen", "127.0.0.1:0", "--admin-listen", taken.Addr().String()}, "AGENTGATE_ADMIN_LISTEN (flag --admin-listen)", false},
+		{"agents' address", []string{"--listen", taken.Addr().String(), "--admin-listen", "127.0.0.1:0"}, "agentgw: flag: --listen: listen tcp", false},
+		{"operators' address", []string{"--listen", "127.0.0.1:0", "--admin-listen", taken.Addr().String()}, "agentgw: flag: --admin-listen: listen tcp", false},
 		{"certificate", []string{"--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--tls-cert-file", plain, "--tls-key-file", plain}, "AGENTGATE_TLS_CERT_FILE " + plain, false},
 		{"data folder", []string{"--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--data", filepath.Join(plain, "data")}, plain, false},
 		{"vault key", []string{"--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--vault-key-file", plain}, "AGENTGATE_VAULT_KEY", true},

@@ -2,7 +2,6 @@ package config
 
 import (
 	"errors"
-	"fmt"
 
 	"agentgw/internal/literal"
 )
@@ -41,7 +40,7 @@ func (s *Settings) Unserved() []string {
 	var list []string
 	add := func(given bool, name, instead string) {
 		if given {
-			list = append(list, fmt.Sprintf("%s%s (%s): %s", prefix, name, s.Source(prefix+name), instead))
+			list = append(list, s.Place(prefix+name)+": "+instead)
 		}
 	}
 	add(s.TenantQueue > 0, "TENANT_QUEUE", "this version refuses at once; nobody waits")

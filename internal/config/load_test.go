@@ -233,7 +233,7 @@ func TestRefused(t *testing.T) {
 		{nil, []string{"AGENTGATE_RATE_TENANT_RPS=NaN"}, nil, `environment: AGENTGATE_RATE_TENANT_RPS: "NaN" is not a finite number`},
 		{nil, []string{"AGENTGATE_RATE_TENANT_RPS=+Inf"}, nil, `environment: AGENTGATE_RATE_TENANT_RPS: "+Inf" is not a finite number`},
 		{nil, []string{"AGENTGATE_STREAM_IDLE=30"}, nil, `environment: AGENTGATE_STREAM_IDLE: "30" has no unit: write 250ms, 30s or 10m`},
-		{nil, []string{"AGENTGATE_DRAIN_TIMEOUT=1d"}, nil, `environment: AGENTGATE_DRAIN_TIMEOUT: "1d" is not a duration such as 250ms, 30s or 10m`},
+		{nil, []string{"AGENTGATE_DRAIN_TIMEOUT=1d"}, nil, `environment: AGENTGATE_DRAIN_TIMEOUT: "1d" is in days, which are written in hours: 24h`},
 		{nil, []string{"AGENTGATE_MAX_REQUEST_BODY=10MB"}, nil, `environment: AGENTGATE_MAX_REQUEST_BODY: "10MB" is not a size such as 4096, 64KiB, 10MiB or 1GiB`},
 		{nil, []string{"AGENTGATE_RECEIPT_SYNC=alway"}, nil, `environment: AGENTGATE_RECEIPT_SYNC: "alway" is none of always, interval; did you mean always?`},
 		{nil, []string{"AGENTGATE_RECEIPT_RETENTION=0"}, nil, `environment: AGENTGATE_RECEIPT_RETENTION: 0 is not a value here; leave it unset for the default`},
@@ -497,11 +497,21 @@ func TestUnserved(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{
-		"AGENTGATE_TENANT_QUEUE (flag --tenant-queue): this version refuses at once; nobody waits",
-		"AGENTGATE_RATE_CALLER_RPM (environment AGENTGATE_RATE_CALLER_RPM): this version serves no open callers",
-		"AGENTGATE_RECEIPT_RETENTION (environment AGENTGATE_RECEIPT_RETENTION): this version keeps every receipt",
+		"flag: --tenant-queue: this version refuses at once; nobody waits",
+		"environment: AGENTGATE_RATE_CALLER_RPM: this version serves no open callers",
+		"environment: AGENTGATE_RECEIPT_RETENTION: this version keeps every receipt",
 	}
 	if diff := cmp.Diff(want, s.Unserved()); diff != "" {
 		t.Error(diff)
+	}
+	s, err = load(t, nil, nil, in("tenant_queue", "3"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := s.Place("AGENTGATE_TENANT_QUEUE"); got != "r.yaml:4:3: server.tenant_queue" {
+		t.Error(got)
+	}
+	if got := s.Place("AGENTGATE_LISTEN"); got != "default: AGENTGATE_LISTEN" {
+		t.Error(got)
 	}
 }

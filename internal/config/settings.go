@@ -76,6 +76,16 @@ func (s *Settings) Source(variable string) string {
 	return o.String()
 }
 
+// Place names a setting by its variable's name as a message about it begins:
+// where its value comes from and what it is called there.
+func (s *Settings) Place(variable string) string {
+	o := s.origins[variable]
+	if o.where == "" {
+		o = origin{"default", variable}
+	}
+	return o.where + ": " + o.name
+}
+
 // Value is a setting as an operator may see it.
 type Value struct {
 	Name   string // the variable

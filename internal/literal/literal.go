@@ -23,6 +23,7 @@ var (
 	whole    = regexp.MustCompile(`^(0|[1-9][0-9]*)$`)
 	size     = regexp.MustCompile(`^(0|[1-9][0-9]*)(KiB|MiB|GiB)?$`)
 	duration = regexp.MustCompile(`^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`)
+	days     = regexp.MustCompile(`^[0-9]+(\.[0-9]+)?d`)
 	bare     = regexp.MustCompile(`^[0-9]+(\.[0-9]+)?$`)
 	endless  = regexp.MustCompile(`(?i)^[-+]?\.?(nan|inf|infinity)$`)
 )
@@ -78,6 +79,8 @@ func Duration(s string) (time.Duration, error) {
 		return 0, fmt.Errorf("%s is negative", Quote(s))
 	case bare.MatchString(s):
 		return 0, fmt.Errorf("%s has no unit: write 250ms, 30s or 10m", Quote(s))
+	case days.MatchString(s):
+		return 0, fmt.Errorf("%s is in days, which are written in hours%s", Quote(s), inHours(s))
 	case !duration.MatchString(s):
 		return 0, fmt.Errorf("%s is not a duration such as 250ms, 30s or 10m", Quote(s))
 	}
@@ -86,6 +89,15 @@ func Duration(s string) (time.Duration, error) {
 		return 0, fmt.Errorf("%s is too long", Quote(s))
 	}
 	return d, nil
+}
+
+// inHours writes whole days in hours, for a reader who has to.
+func inHours(s string) string {
+	n, err := strconv.Atoi(strings.TrimSuffix(s, "d"))
+	if err != nil || n > math.MaxInt/24 {
+		return ": 1d is 24h"
+	}
+	return fmt.Sprintf(": %dh", n*24)
 }
 
 // Size reads a number of bytes, such as 4096 or 10MiB.

@@ -39,7 +39,7 @@ func TestForms(t *testing.T) {
 	check(t, "duration", literal.Duration, map[string]any{
 		"0": time.Duration(0), "0s": time.Duration(0), "250ms": 250 * time.Millisecond, "30s": 30 * time.Second, "0.5m": 30 * time.Second,
 		"1h30m": 90 * time.Minute, "5us": 5 * time.Microsecond, "5µs": 5 * time.Microsecond,
-		"": nil, "30": nil, "0.5": nil, "5000000000": nil, "30 s": nil, "1d": nil, "-5s": nil, "s": nil, "1S": nil, ".5s": nil, "1e3s": nil, "+5s": nil, "inf": nil, "9999999999h": nil,
+		"": nil, "30": nil, "0.5": nil, "5000000000": nil, "30 s": nil, "1d": nil, "1.5d": nil, "1d12h": nil, "99999999999999999999d": nil, "-5s": nil, "s": nil, "1S": nil, ".5s": nil, "1e3s": nil, "+5s": nil, "inf": nil, "9999999999h": nil,
 	})
 	check(t, "size", literal.Size, map[string]any{
 		"0": int64(0), "4096": int64(4096), "1KiB": int64(1024), "10MiB": int64(10 << 20), "2GiB": int64(2 << 30),
@@ -141,5 +141,22 @@ func TestQuoteCutsWhatIsLong(t *testing.T) {
 	}
 	if got := literal.Quote(string(long)); len([]rune(got)) != 64+2+3 {
 		t.Error(got)
+	}
+}
+
+// TestDaysAreWrittenInHours: somebody who thinks in days is told how many hours
+// to write.
+func TestDaysAreWrittenInHours(t *testing.T) {
+	for text, want := range map[string]string{
+		"30d":                   `"30d" is in days, which are written in hours: 720h`,
+		"1.5d":                  `"1.5d" is in days, which are written in hours: 1d is 24h`,
+		"1d12h":                 `"1d12h" is in days, which are written in hours: 1d is 24h`,
+		"9223372036854775807d":  `"9223372036854775807d" is in days, which are written in hours: 1d is 24h`,
+		"99999999999999999999d": `"99999999999999999999d" is in days, which are written in hours: 1d is 24h`,
+		"days":                  `"days" is not a duration such as 250ms, 30s or 10m`,
+	} {
+		if _, err := literal.Duration(text); err == nil || err.Error() != want {
+			t.Errorf("%s: %v, want %s", text, err, want)
+		}
 	}
 }

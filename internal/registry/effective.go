@@ -91,7 +91,7 @@ func (s *Snapshot) Effective(d Defaults) (*Effective, error) {
 		}
 	}
 	if len(problems) > 0 {
-		problems.sort()
+		problems.Sort()
 		return nil, problems
 	}
 	return e, nil
@@ -108,7 +108,9 @@ func limits(rps float64, burst int, source string) Limits {
 // tenantRate names a tenant rate that is on, or returns "".
 func (e *Effective) tenantRate() string {
 	if e.tenant.RPS > 0 {
-		return fmt.Sprintf("%s is %s (%s)", settingTenantRPS, literal.Number(e.tenant.RPS), e.tenant.Source)
+		// In the environment it has the same name.
+		from := strings.TrimSuffix(e.tenant.Source, " "+settingTenantRPS)
+		return fmt.Sprintf("%s is %s (%s)", settingTenantRPS, literal.Number(e.tenant.RPS), from)
 	}
 	for _, name := range sortedNames(e.snapshot.Tenants) {
 		if r := e.snapshot.Tenants[name].Rate; r != nil && !r.Disabled() {

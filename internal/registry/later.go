@@ -152,6 +152,6 @@ func (s *Snapshot) Unserved() Problems {
 			add(service.Credential.Pos, "services."+name+".credential", "this version applies no oauth2 credentials")
 		}
 	}
-	list.sort()
+	list.Sort()
 	return list
 }

@@ -71,7 +71,7 @@ func Parse(file string, data []byte) (*Snapshot, error) {
 	r.forbid(root, "")
 	s := r.snapshot(root)
 	if len(r.problems) > 0 {
-		r.problems.sort()
+		r.problems.Sort()
 		return nil, r.problems
 	}
 	s.File, s.Hash = file, hash(data)
@@ -92,7 +92,7 @@ func (r *reader) document(data []byte) *yaml.Node {
 		r.fail(whole, "", "the file is empty")
 		return nil
 	} else if err != nil {
-		r.syntax(err)
+		r.syntax(err, data)
 		return nil
 	}
 	// The decoder stops after one document and says nothing of what follows,
@@ -102,7 +102,7 @@ func (r *reader) document(data []byte) *yaml.Node {
 		r.fail(&second, "", "a second document begins here; a registry is one document")
 		return nil
 	} else if !errors.Is(err, io.EOF) {
-		r.syntax(err)
+		r.syntax(err, data)
 		return nil
 	}
 	if len(doc.Content) != 1 {
@@ -114,8 +114,9 @@ func (r *reader) document(data []byte) *yaml.Node {
 
 var syntaxError = regexp.MustCompile(`(?s)^yaml: (?:line (\d+): )?(.*)$`)
 
-// syntax records what the YAML parser found. It knows the line, if that.
-func (r *reader) syntax(err error) {
+// syntax records what the YAML parser found. It knows the line, if that: of a
+// flow mapping the one where it begins.
+func (r *reader) syntax(err error, data []byte) {
 	at, what := &yaml.Node{Line: 1, Column: 1}, err.Error()
 	if m := syntaxError.FindStringSubmatch(what); m != nil {
 		what = m[2]
@@ -127,7 +128,16 @@ func (r *reader) syntax(err error) {
 			}
 		}
 	}
-	r.fail(at, "", "not sound YAML: %s", strings.Join(strings.Fields(what), " "))
+	hint := ""
+	if words := bareOptionals(data); len(words) > 0 {
+		// They are to blame where quotes around them change what is found.
+		var mended yaml.Node
+		if now := yaml.Unmarshal(withQuotes(data, words), &mended); now == nil || now.Error() != err.Error() {
+			at.Line, at.Column = words[0].line, words[0].column
+			hint = fmt.Sprintf("; quote it: %q", words[0].word)
+		}
+	}
+	r.fail(at, "", "not sound YAML: %s%s", strings.Join(strings.Fields(what), " "), hint)
 }
 
 // forbid refuses, anywhere in the tree, what lets one place of a file mean

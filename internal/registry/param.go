@@ -62,7 +62,7 @@ func (r *reader) shorthand(e entry, p *Param) any {
 	kind, ok := shorthands[name]
 	if !ok {
 		if s != "" {
-			r.fail(e.value, e.path, "%s is no type: write one of string, int, number, bool, array, object (with ? when optional), or a JSON Schema%s",
+			r.fail(e.value, e.path, "%s is no type: write one of string, int, number, bool, array, object (with ? when optional, in quotes: \"string?\"), or a JSON Schema%s",
 				literal.Quote(s), didYouMean(name, shorthands))
 		}
 		return nil

@@ -38,8 +38,8 @@ func (ps Problems) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// sort puts the problems in the order in which a reader of the file meets them.
-func (ps Problems) sort() {
+// Sort puts the problems in the order in which a reader of the file meets them.
+func (ps Problems) Sort() {
 	slices.SortStableFunc(ps, func(a, b Problem) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})

@@ -35,7 +35,7 @@ func (r *reader) service(e entry) *Service {
 			if err != nil {
 				r.fail(m.value, m.path, "%v", err)
 			}
-			s.BaseURL = u
+			s.BaseURL, s.BaseURLPos = u, r.pos(m.value)
 		}
 	}
 	if s.Access == AccessOpen {

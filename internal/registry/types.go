@@ -102,6 +102,8 @@ type Service struct {
 	Access  string   // AccessKey or AccessOpen
 	Dialect string   // one of the dialects, the default filled in
 
+	BaseURLPos Position
+
 	Rate        *Rate         // per key on this service; nil: none
 	MaxInflight int           // 0: no cap
 	Timeout     time.Duration // to the first byte of the answer; 0: no bound
