@@ -28,29 +28,32 @@ func (c *cli) checkCommand() *cobra.Command {
 Prints every problem as file:line:column: path: what is wrong, and exits with 1.
 Without a problem it prints the limits that hold for each key, tenant and
 service, and exits with 0. Keys in the state store are not looked at.`,
-		Args: cobra.MaximumNArgs(1),
+		Args: atMostOne("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.check(cmd, args, asJSON)
 		},
 	}
-	addSettingsFlags(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
+	addSettingsFlags(cmd)
 	return cmd
 }
 
 func (c *cli) check(cmd *cobra.Command, args []string, asJSON bool) error {
-	path := ""
+	path, named := "", true
 	if len(args) == 1 {
 		path = args[0]
 	} else {
 		var err error
-		if path, _, err = config.RegistryPath(cmd.Flags(), c.environ); err != nil {
+		if path, named, err = config.RegistryPath(cmd.Flags(), c.environ); err != nil {
 			return c.sayProblems(asJSON, err)
 		}
 	}
 	snapshot, err := registry.Load(path)
 	var problems registry.Problems
 	if err != nil && !errors.As(err, &problems) {
+		if !named {
+			err = sayWhatIsMissing(err)
+		}
 		return exit(exitCannotRun, err)
 	}
 	settings, configErr := c.loadSettings(cmd, snapshot)
@@ -185,7 +188,7 @@ func newReport(s *registry.Snapshot, e *registry.Effective) report {
 		line.Timeout = service.Timeout.String()
 		r.Services = append(r.Services, line)
 	}
-	for _, w := range s.Unserved() {
+	for _, w := range warnings(s) {
 		r.Warnings = append(r.Warnings, w.Error())
 	}
 	return r

@@ -28,7 +28,7 @@ func (c *cli) credentialsCommand() *cobra.Command {
 		Long: `Keep the credentials that the services ask for, sealed in the state store.
 
 Running gateways follow within two seconds. No command shows a stored secret.`,
-		Args: cobra.NoArgs,
+		Args: aCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(c.credentialsSetCommand(), c.credentialsListCommand(), c.credentialsRemoveCommand())
@@ -43,7 +43,7 @@ func credentialFlags(cmd *cobra.Command, ref *vault.Ref, asJSON *bool) {
 	if err := cmd.MarkFlagRequired("service"); err != nil {
 		panic(err) // the flag is not there: a mistake in the lines above
 	}
-	addSettingsFlags(cmd)
+	addHomeFlags(cmd)
 }
 
 // checkRef refuses names that no credential can be stored under. An empty
@@ -72,12 +72,12 @@ which other users of this computer could see. One line end at its end is
 dropped. For a service of type basic it is user:password.`,
 		Example: `  printf %s "$TOKEN" | agentgw credentials set --service github
   agentgw credentials set --service github --user user-42 --from-file token.txt`,
-		Args: cobra.NoArgs,
+		Args: noArguments("the secret comes from standard input or --from-file; one that was typed here may be in the history of the shell"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkRef(cmd, ref); err != nil {
 				return exit(exitUsage, err)
 			}
-			return c.withStore(cmd, func(ctx context.Context, at home) error {
+			return c.withNewStore(cmd, func(ctx context.Context, at home) error {
 				return c.setCredential(ctx, at, ref, file, asJSON)
 			})
 		},
@@ -189,7 +189,7 @@ func (c *cli) credentialsListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List whose credentials are stored, never a secret",
-		Args:  cobra.NoArgs,
+		Args:  noArguments(""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.withStore(cmd, func(ctx context.Context, at home) error {
 				entries, err := vault.Entries(ctx, at.store)
@@ -201,7 +201,7 @@ func (c *cli) credentialsListCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
-	addSettingsFlags(cmd)
+	addHomeFlags(cmd)
 	return cmd
 }
 
@@ -231,13 +231,16 @@ func (c *cli) credentialsRemoveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "remove --service S [--user U]",
 		Short: "Remove a credential",
-		Args:  cobra.NoArgs,
+		Args:  noArguments(""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkRef(cmd, ref); err != nil {
 				return exit(exitUsage, err)
 			}
 			return c.withStore(cmd, func(ctx context.Context, at home) error {
-				if err := vault.Remove(ctx, at.store, ref); err != nil {
+				switch err := vault.Remove(ctx, at.store, ref); {
+				case errors.Is(err, vault.ErrMissing):
+					return exit(exitCannotRun, fmt.Errorf("there is no such credential: %s", ref))
+				case err != nil:
 					return exit(exitCannotRun, err)
 				}
 				if asJSON {

@@ -97,7 +97,7 @@ func TestCredentialsPerUserAndShared(t *testing.T) {
 		}
 		return stderr
 	}
-	if said := set("of-alice", "--service", "github", "--user", "alice"); said != "" {
+	if said := set("of-alice", "--service", "github", "--user", "alice"); said != "agentgw: made a new data folder ./data\n" {
 		t.Errorf("it says %q", said)
 	}
 	if said := set("of-all", "--service", "github"); !strings.Contains(said, "github uses each user's own credential and never the shared one (registry.yaml:") {
@@ -127,8 +127,11 @@ func TestCredentialsPerUserAndShared(t *testing.T) {
 	if got := b.sends(vault.Ref{Service: "github", User: "alice"}, perUser); !strings.Contains(got, vault.ErrMissing.Error()) {
 		t.Errorf("after its removal alice sends %q", got)
 	}
-	if _, stderr := b.want(exitCannotRun, "credentials", "remove", "--service", "github", "--user", "alice"); !strings.Contains(stderr, `service "github", user "alice": no credential is stored`) {
+	if _, stderr := b.want(exitCannotRun, "credentials", "remove", "--service", "github", "--user", "alice"); !strings.Contains(stderr, `there is no such credential: service "github", user "alice"`) {
 		t.Errorf("removing it again: %q", stderr)
+	}
+	if _, stderr := b.want(exitCannotRun, "credentials", "remove", "--service", "nobody"); stderr != `agentgw: there is no such credential: service "nobody", shared`+"\n" {
+		t.Errorf("of a service that is none: %q", stderr)
 	}
 	if got := b.sends(vault.Ref{Service: "github"}, vault.Form{Type: vault.TypeBearer}); got != "Bearer of-all" {
 		t.Errorf("the shared one went too: %q", got)

@@ -48,7 +48,7 @@ func (c *cli) demoCommand() *cobra.Command {
 		Short: "Run a gateway with a tool service behind it, to try it out",
 		Long: "Runs a small tool service and a gateway in front of it, on loopback, with its state in a\n" +
 			"temporary folder that goes with it, and prints curl lines to try. Ends with Ctrl-C.",
-		Args: cobra.NoArgs,
+		Args: noArguments(""),
 		RunE: func(*cobra.Command, []string) error {
 			folder, err := os.MkdirTemp("", "agentgw-demo-")
 			if err != nil {
@@ -152,7 +152,7 @@ A refused call (the key may not call payroll):
 %s'{"service":"payroll","action":"read","params":{"q":"salaries"}}'
 
 Verify the receipts offline, up to the checkpoint taken here:
-%s receipts checkpoint --data %s > %s/anchor
+%s receipts checkpoint --data-dir %s > %s/anchor
 %s receipts verify %s --vkey %s/log.vkey --anchor %s/anchor
 
 Ctrl-C ends the demo and removes its folder.

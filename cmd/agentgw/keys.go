@@ -10,9 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"agentgw/internal/config"
 	"agentgw/internal/identity"
-	"agentgw/internal/registry"
 	"agentgw/internal/store"
 )
 
@@ -25,7 +23,7 @@ func (c *cli) keysCommand() *cobra.Command {
 Running gateways follow within two seconds. Keys that are declared in the
 registry are not in the store: they are listed by agentgw check, and revoked by
 taking them out of the file.`,
-		Args: cobra.NoArgs,
+		Args: aCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(c.keysCreateCommand(), c.keysListCommand(), c.keysRevokeCommand())
@@ -43,9 +41,9 @@ func (c *cli) keysCreateCommand() *cobra.Command {
 Lists are separated by commas; '*' alone stands for everything.`,
 		Example: `  agentgw keys create --id ci-bot --services github,search --users user-42 --expires 720h
   agentgw keys create --id ops --services '*' --users '*' --json`,
-		Args: cobra.NoArgs,
+		Args: noArguments("the key is described by flags"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.withStore(cmd, func(ctx context.Context, at home) error {
+			return c.withNewStore(cmd, func(ctx context.Context, at home) error {
 				return c.createKey(ctx, cmd, at, &ask, asJSON)
 			})
 		},
@@ -68,7 +66,7 @@ Lists are separated by commas; '*' alone stands for everything.`,
 			panic(err) // the flag is not there: a mistake in the lines above
 		}
 	}
-	addSettingsFlags(cmd)
+	addHomeFlags(cmd)
 	return cmd
 }
 
@@ -85,6 +83,9 @@ func (c *cli) createKey(ctx context.Context, cmd *cobra.Command, at home, ask *k
 	text, digest := identity.NewKey()
 	k.Digest = digest
 	if err := at.store.AddKey(ctx, k); err != nil {
+		if old, _ := at.storedKey(ctx, k.ID); errors.Is(err, store.ErrExists) && old != nil && !old.RevokedAt.IsZero() {
+			err = fmt.Errorf("--id: key %q was revoked on %s; ids are not used again", k.ID, when(&old.RevokedAt))
+		}
 		return exit(exitCannotRun, err)
 	}
 	if asJSON {
@@ -100,7 +101,7 @@ func (c *cli) keysListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the keys of the state store, revoked ones too",
-		Args:  cobra.NoArgs,
+		Args:  noArguments(""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.withStore(cmd, func(ctx context.Context, at home) error {
 				keys, err := at.store.Keys(ctx)
@@ -112,7 +113,7 @@ func (c *cli) keysListCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
-	addSettingsFlags(cmd)
+	addHomeFlags(cmd)
 	return cmd
 }
 
@@ -176,7 +177,7 @@ func (c *cli) keysRevokeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "revoke ID",
 		Short: "Revoke a key for good; its id is not given again",
-		Args:  cobra.ExactArgs(1),
+		Args:  oneArgument("ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.withStore(cmd, func(ctx context.Context, at home) error {
 				return c.revokeKey(ctx, at, args[0], asJSON)
@@ -184,77 +185,34 @@ func (c *cli) keysRevokeCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
-	addSettingsFlags(cmd)
+	addHomeFlags(cmd)
 	return cmd
 }
 
 func (c *cli) revokeKey(ctx context.Context, at home, id string, asJSON bool) error {
-	err := at.store.RevokeKey(ctx, id, time.Now())
+	before, err := at.storedKey(ctx, id)
+	if err != nil {
+		return exit(exitCannotRun, err)
+	}
+	err = at.store.RevokeKey(ctx, id, time.Now())
 	if static := at.staticKey(id); static != nil && errors.Is(err, store.ErrNotFound) {
 		err = fmt.Errorf("key %q is declared at %s: take it out there", id, static.Pos)
 	}
 	if err != nil {
 		return exit(exitCannotRun, err)
 	}
+	if before != nil && !before.RevokedAt.IsZero() {
+		if asJSON {
+			return c.printJSON(map[string]any{"id": id, "revoked": true, "since": before.RevokedAt})
+		}
+		fmt.Fprintf(c.stdout, "key %s was already revoked on %s\n", id, when(&before.RevokedAt))
+		return nil
+	}
 	if asJSON {
 		return c.printJSON(map[string]any{"id": id, "revoked": true})
 	}
 	fmt.Fprintf(c.stdout, "key %s is revoked\n", id)
 	return nil
-}
-
-// home is where keys, credentials and the like are kept, and what serve would
-// find there.
-type home struct {
-	settings *config.Settings
-	snapshot *registry.Snapshot // nil where there is no registry
-	store    *store.SQLite
-}
-
-// staticKey returns the registry's key of that id, or nil.
-func (h home) staticKey(id string) *registry.Key {
-	if h.snapshot == nil {
-		return nil
-	}
-	for _, k := range h.snapshot.Keys {
-		if k.ID == id {
-			return k
-		}
-	}
-	return nil
-}
-
-// limits returns what a gateway would run with here, or why it would not
-// start. Without a registry the settings alone decide.
-func (h home) limits() (*registry.Effective, error) {
-	snapshot := h.snapshot
-	if snapshot == nil {
-		snapshot = &registry.Snapshot{}
-	}
-	return snapshot.Effective(defaults(h.settings))
-}
-
-// withStore finds settings and registry as serve does, and opens the store for
-// do.
-func (c *cli) withStore(cmd *cobra.Command, do func(ctx context.Context, at home) error) (err error) {
-	settings, snapshot, err := c.settingsWithoutRegistry(cmd)
-	if err != nil {
-		return err
-	}
-	ctx := cmd.Context()
-	if ctx == nil {
-		ctx = context.Background() // cobra's, if nobody gave it one
-	}
-	s, err := store.Open(ctx, settings.DataDir)
-	if err != nil {
-		return exit(exitCannotRun, err)
-	}
-	defer func() {
-		if closing := s.Close(); err == nil && closing != nil {
-			err = exit(exitCannotRun, closing)
-		}
-	}()
-	return do(ctx, home{settings: settings, snapshot: snapshot, store: s})
 }
 
 func (c *cli) printTable(fill func(w *tabwriter.Writer)) error {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -104,7 +105,7 @@ func TestKeysCreate(t *testing.T) {
 		t.Fatalf("%q: %v", stdout, err)
 	}
 	digest, ok := identity.ParseKey(made["key"])
-	if len(made) != 2 || made["id"] != "ci-bot" || !ok || stderr != "" {
+	if len(made) != 2 || made["id"] != "ci-bot" || !ok || stderr != "agentgw: made a new data folder ./data\n" {
 		t.Fatalf("it prints %q and %q", stdout, stderr)
 	}
 	keys := b.keys()
@@ -188,7 +189,7 @@ func TestKeysCreateRefuses(t *testing.T) {
 		{"--id Bad --rps x", exitUsage, `--rps: "x" is not a plain decimal number`}, // with the other
 		{"--id Bad --rps x", exitUsage, `--id: "Bad" is not an id`},
 		{"--rate-key-rps 0", exitCannotRun, "--rate-key-rps: 0 disables the key limit"}, // serve would not start
-		{"extra", exitUsage, "extra"},
+		{"extra", exitUsage, "agentgw keys create takes no argument: the key is described by flags"},
 	} {
 		args := []string{"keys", "create", "--id", "x", "--services", "*", "--users", "*"}
 		args = append(args, strings.Split(c.args, " ")...)
@@ -252,7 +253,14 @@ valid  valid    github    github.*  a,b    acme    1970-01-01T00:00:00Z  2242-03
 		t.Errorf("-want +got:\n%s", cmp.Diff(want, stdout))
 	}
 	b.want(exitDone, "keys", "revoke", "valid")
-	b.want(exitDone, "keys", "revoke", "valid") // as asked
+	since := b.keys()[1].RevokedAt
+	// As asked, and since when it was: a second time changes nothing.
+	if stdout, _ := b.want(exitDone, "keys", "revoke", "valid"); stdout != "key valid was already revoked on "+since.Format(time.RFC3339)+"\n" {
+		t.Errorf("%q", stdout)
+	}
+	if stdout, _ := b.want(exitDone, "keys", "revoke", "valid", "--json"); stdout != `{"id":"valid","revoked":true,"since":"`+since.Format(time.RFC3339Nano)+`"}`+"\n" {
+		t.Errorf("%q", stdout)
+	}
 	if k := b.keys()[1]; k.RevokedAt.IsZero() {
 		t.Error("it is not revoked")
 	}
@@ -273,12 +281,16 @@ valid  valid    github    github.*  a,b    acme    1970-01-01T00:00:00Z  2242-03
 	if stdout, _ := b.want(exitDone, "keys", "revoke", "old", "--json"); stdout != `{"id":"old","revoked":true}`+"\n" {
 		t.Errorf("%q", stdout)
 	}
-	// An id that was revoked is not given again.
-	b.want(exitCannotRun, "keys", "create", "--id", "old", "--services", "*", "--users", "*")
+	// An id that was revoked is not given again, and that is said.
+	_, stderr := b.want(exitCannotRun, "keys", "create", "--id", "old", "--services", "*", "--users", "*")
+	if want := fmt.Sprintf("agentgw: --id: key %q was revoked on %s; ids are not used again\n", "old", b.keys()[0].RevokedAt.Format(time.RFC3339)); stderr != want {
+		t.Errorf("%q, want %q", stderr, want)
+	}
 }
 
 func TestKeysListOfNone(t *testing.T) {
 	b := newBench(t, "")
+	b.store()
 	if stdout, _ := b.want(exitDone, "keys", "list", "--json"); stdout != "[]\n" {
 		t.Errorf("%q", stdout)
 	}

@@ -121,7 +121,13 @@ func (l *live) takeLocked(ctx context.Context) (changed bool, err error) {
 	if names := l.running.settings.OnlyAtStart(settings); len(names) > 0 {
 		l.log.Warn("settings changed that only a start reads", "settings", names)
 	}
-	return true, l.switchLocked(ctx, next)
+	if err := l.switchLocked(ctx, next); err != nil {
+		return false, err
+	}
+	for _, w := range warnings(snapshot) { // a start says them on standard error
+		l.log.Warn("the registry file", "warning", w.Error())
+	}
+	return true, nil
 }
 
 func (l *live) switchLocked(ctx context.Context, next rules) error {
@@ -200,3 +206,20 @@ func (l *live) config() admin.Config {
 	c.OnDisk, c.OnDiskErr = registry.HashFile(c.File)
 	return c
 }
+
+// operations are what operators may do, for package admin.
+type operations struct {
+	live  *live
+	ready func() error
+}
+
+func (o operations) Ready() error { return o.ready() }
+
+func (o operations) Reload(ctx context.Context) error {
+	if o.live.read == nil {
+		return errors.New("this gateway was not started from a file")
+	}
+	return o.live.reload(ctx, true)
+}
+
+func (o operations) Config() admin.Config { return o.live.config() }

@@ -19,7 +19,7 @@ func (c *cli) receiptsCommand() *cobra.Command {
 		Short: "List, show and verify the receipts",
 		Long: `List, show and verify the receipts: the record of every call that was allowed
 or refused. All of it works on the data folder, whether a gateway is running or not.`,
-		Args: cobra.NoArgs,
+		Args: aCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(
@@ -48,10 +48,10 @@ func (c *cli) receiptsFolder(cmd *cobra.Command) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	folder, err := receipts.Folder(data)
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", exit(exitCannotRun, fmt.Errorf("%s: no data folder there: has a gateway run with it (--data)?", data))
+	if err := noFolder(data); err != nil {
+		return "", exit(exitCannotRun, err)
 	}
+	folder, err := receipts.Folder(data)
 	if err != nil {
 		return "", exit(exitCannotRun, err)
 	}
@@ -64,25 +64,27 @@ func (c *cli) receiptsShowCommand() *cobra.Command {
 		Use:   "show ID",
 		Short: "Show the records of one receipt",
 		Long: `Show the records of one receipt: for an admitted call its intent and its outcome.
-The id is the one in the Agentgate-Receipt header. Exits with 1 where there is none.`,
-		Args: cobra.ExactArgs(1),
+The id is the one in the Agentgate-Receipt header, alone or as it stands there, id="...".
+Exits with 1 where there is none.`,
+		Args: oneArgument("ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			folder, err := c.receiptsFolder(cmd)
 			if err != nil {
 				return err
 			}
-			records, err := receipts.FindIn(folder, args[0])
+			id := bareID(args[0])
+			records, err := receipts.FindIn(folder, id)
 			if err != nil {
 				return exit(exitCannotRun, err)
 			}
 			if len(records) == 0 {
-				return exit(exitNotHold, fmt.Errorf("no receipt %q in %s", args[0], folder))
+				return exit(exitNotHold, fmt.Errorf("no receipt %q in %s", id, folder))
 			}
 			if asJSON {
 				return c.printJSON(struct {
 					ID      string            `json:"id"`
 					Records []json.RawMessage `json:"records"`
-				}{args[0], records})
+				}{id, records})
 			}
 			for i, line := range records {
 				if i > 0 {
@@ -95,8 +97,8 @@ The id is the one in the Agentgate-Receipt header. Exits with 1 where there is n
 			return nil
 		},
 	}
-	addSettingsFlags(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
+	addHomeFlags(cmd)
 	return cmd
 }
 
@@ -131,7 +133,7 @@ func (c *cli) receiptsKeyCommand() *cobra.Command {
 		Short: "Print the verifier key of the log",
 		Long: `Print the verifier key: the public key that checks the log's signatures. Keep it
 where the gateway cannot write, for "receipts verify --vkey".`,
-		Args: cobra.NoArgs,
+		Args: noArguments(""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			data, err := c.dataFolder(cmd)
 			if err != nil {
@@ -151,8 +153,8 @@ where the gateway cannot write, for "receipts verify --vkey".`,
 			return err
 		},
 	}
-	addSettingsFlags(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
+	addHomeFlags(cmd)
 	return cmd
 }
 
@@ -164,7 +166,7 @@ func (c *cli) receiptsCheckpointCommand() *cobra.Command {
 		Long: `Print the newest signed checkpoint: the log's size and the hash of all its entries.
 Kept where the gateway cannot write, it is an anchor: "receipts verify --anchor" then
 shows that nothing before it was removed.`,
-		Args: cobra.NoArgs,
+		Args: noArguments(""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			folder, err := c.receiptsFolder(cmd)
 			if err != nil {
@@ -181,8 +183,8 @@ shows that nothing before it was removed.`,
 			return err
 		},
 	}
-	addSettingsFlags(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
+	addHomeFlags(cmd)
 	return cmd
 }
 

@@ -21,18 +21,6 @@ import (
 	"agentgw/internal/receipts"
 )
 
-// receiptFilter says which receipts are wanted; an empty field wants all.
-type receiptFilter struct {
-	tenant, key, service, code, decision string
-	since                                time.Time
-}
-
-func (f receiptFilter) wants(r *receipts.Record) bool {
-	is := func(want, have string) bool { return want == "" || want == have }
-	return is(f.tenant, r.Tenant) && is(f.key, r.Key) && is(f.service, r.Service) &&
-		is(f.code, r.Code) && is(f.decision, r.Decision) && !r.Time.Before(f.since)
-}
-
 // row is a receipt in the list: its last record so far.
 type row struct {
 	index  uint64
@@ -52,7 +40,7 @@ func (c *cli) receiptsListCommand() *cobra.Command {
 		Short: "List the newest receipts",
 		Long: `List the newest receipts, the newest last, one line for each attempt: how it ended or
 why it was refused, or its intent while it runs. --json prints an array of the records.`,
-		Args: cobra.NoArgs,
+		Args: noArguments(""),
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if f.since, err = parseSince(since, time.Now()); err != nil {
 				return exit(exitUsage, err)
@@ -60,8 +48,8 @@ why it was refused, or its intent while it runs. --json prints an array of the r
 			if limit < 0 {
 				return exit(exitUsage, fmt.Errorf("--limit %d: want 0 (all) or more", limit))
 			}
-			if f.decision != "" && f.decision != receipts.Allowed && f.decision != receipts.Refused {
-				return exit(exitUsage, fmt.Errorf("--decision %q: want %s or %s", f.decision, receipts.Allowed, receipts.Refused))
+			if err := f.check(); err != nil {
+				return exit(exitUsage, err)
 			}
 			folder, err := c.receiptsFolder(cmd)
 			if err != nil {
@@ -77,31 +65,18 @@ why it was refused, or its intent while it runs. --json prints an array of the r
 			return c.tabulate(rows)
 		},
 	}
-	addSettingsFlags(cmd)
 	fs := cmd.Flags()
-	fs.StringVar(&f.tenant, "tenant", "", "only of this tenant (tenant:acme)")
+	fs.StringVar(&f.tenant, "tenant", "", "only of this tenant (acme, or in full tenant:acme, human:user-42)")
 	fs.StringVar(&f.key, "key", "", "only of this key's id")
 	fs.StringVar(&f.service, "service", "", "only of this service")
-	fs.StringVar(&f.code, "code", "", "only with this code (scope_denied)")
+	fs.StringVar(&f.request, "request", "", "only of this request: the X-Request-Id of the answer")
+	fs.StringVar(&f.why, "code", "", "only with this code or ending, as in the column WHY (scope_denied, outcome_unknown)")
 	fs.StringVar(&f.decision, "decision", "", "only allowed or refused")
-	fs.StringVar(&since, "since", "", "only from this time on, or this long ago (2026-01-02T15:04:05Z, 15m)")
+	fs.StringVar(&since, "since", "", "only from this time on, or this long ago (2026-01-02T15:04:05Z, 2026-01-02 for its first moment in UTC, 15m)")
 	fs.IntVar(&limit, "limit", 50, "at most so many, the newest; 0: all")
 	fs.BoolVar(&asJSON, "json", false, "print as JSON")
+	addHomeFlags(cmd)
 	return cmd
-}
-
-func parseSince(s string, now time.Time) (time.Time, error) {
-	if s == "" {
-		return time.Time{}, nil
-	}
-	if d, err := time.ParseDuration(s); err == nil && d >= 0 {
-		return now.Add(-d), nil
-	}
-	t, err := time.Parse(time.RFC3339, s)
-	if err != nil {
-		return time.Time{}, fmt.Errorf("--since %q: want a time (2026-01-02T15:04:05Z) or a duration (15m)", s)
-	}
-	return t, nil
 }
 
 // collect reads the log once. It keeps limit rows and the calls in flight.
@@ -183,7 +158,7 @@ func status(r *receipts.Record) string {
 func why(r *receipts.Record) string {
 	switch {
 	case r.Kind == receipts.KindIntent:
-		return "running"
+		return stillRunning
 	case r.Limit != "":
 		return r.Code + " (" + r.Limit + ")"
 	case r.Code != "":
@@ -202,7 +177,7 @@ func (c *cli) receiptsTailCommand() *cobra.Command {
 		Short: "Print the newest records, and new ones as they come",
 		Long: `Print the newest records, each on one line; with --follow also those that come, until
 Ctrl-C. --json prints each record as it is stored.`,
-		Args: cobra.NoArgs,
+		Args: noArguments(""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if last < 0 {
 				return exit(exitUsage, fmt.Errorf("--lines %d: want 0 or more", last))
@@ -222,10 +197,10 @@ Ctrl-C. --json prints each record as it is stored.`,
 			return nil
 		},
 	}
-	addSettingsFlags(cmd)
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with new records")
 	cmd.Flags().IntVarP(&last, "lines", "n", 10, "how many to begin with")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON, one record a line")
+	addHomeFlags(cmd)
 	return cmd
 }
 

@@ -131,7 +131,21 @@ func TestReceiptsVerifyExits(t *testing.T) {
 				_ = os.Remove("data/receipts/checkpoint")
 			}},
 		{name: "a deleted log", code: 1, change: func(b *bench) { _ = os.RemoveAll("data/receipts") }},
-		{name: "a deleted log, no anchor", args: []string{"data", "--vkey", "vkey"}, code: 4, change: func(b *bench) { _ = os.RemoveAll("data/receipts") }},
+		{name: "a deleted log, no anchor", args: []string{"data", "--vkey", "vkey"}, code: 3, says: "agentgw: no receipt log in data\n",
+			change: func(b *bench) { _ = os.RemoveAll("data/receipts") }},
+		{name: "an empty log folder, no anchor", args: []string{"data", "--vkey", "vkey"}, code: 4, says: "empty",
+			change: func(b *bench) { _ = os.RemoveAll("data/receipts"); _ = os.Mkdir("data/receipts", 0o700) }},
+		{name: "an empty log folder named itself, no anchor", args: []string{"data/receipts", "--vkey", "vkey"}, code: 4, says: "empty",
+			change: func(b *bench) { _ = os.RemoveAll("data/receipts"); _ = os.Mkdir("data/receipts", 0o700) }},
+		{name: "segments deleted and the checkpoint left, no anchor", args: []string{"copy", "--vkey", "vkey"}, code: 1, says: "entries are missing",
+			change: func(b *bench) {
+				_ = os.Mkdir("copy", 0o700)
+				b.write("copy/checkpoint", b.read("data/receipts/checkpoint"))
+			}},
+		{name: "segments in a folder of another name, no anchor", args: []string{"copy", "--vkey", "vkey"}, code: 4, says: "without an anchor",
+			change: func(b *bench) { copyFolder(b.t, "copy", "data/receipts"); _ = os.Remove("copy/checkpoint") }},
+		{name: "the current folder, where no log is", args: []string{".", "--vkey", "vkey"}, code: 3, says: "no receipt log in .",
+			change: func(b *bench) { _ = os.RemoveAll("data") }},
 		{name: "the end cut off", code: 1, says: "entries are missing",
 			change: func(b *bench) {
 				text := b.read(firstSegment)
@@ -253,6 +267,7 @@ func TestReceiptsList(t *testing.T) {
 	b.add(l, call(receipts.KindIntent, "ee"))
 	other := call(receipts.KindRefusal, "ff")
 	other.Tenant, other.Key, other.Service, other.Code, other.Limit = "key:k", "k", "search", "scope_denied", ""
+	other.RequestID = "req-ff"
 	b.add(l, other)
 	ids := func(args ...string) string {
 		t.Helper()
@@ -277,10 +292,21 @@ func TestReceiptsList(t *testing.T) {
 		{[]string{"--tenant", "tenant:acme"}, "aa bb cc dd ee"},
 		{[]string{"--key", "k"}, "ff"},
 		{[]string{"--service", "search"}, "ff"},
+		{[]string{"--tenant", "acme"}, "aa bb cc dd ee"},
+		{[]string{"--tenant", "key:k"}, "ff"},
+		{[]string{"--tenant", "k"}, ""},
+		{[]string{"--request", "req-ff"}, "ff"},
+		{[]string{"--request", "req"}, ""},
 		{[]string{"--code", "rate_limited"}, "bb"},
+		{[]string{"--code", "complete"}, "aa cc"},
+		{[]string{"--code", "outcome_unknown"}, "dd"},
+		{[]string{"--code", "running"}, "ee"},
+		{[]string{"--code", "shutdown"}, ""},
 		{[]string{"--decision", "refused"}, "bb ff"},
 		{[]string{"--since", "1h"}, "aa bb cc dd ee ff"},
 		{[]string{"--since", "2100-01-01T00:00:00Z"}, ""},
+		{[]string{"--since", "2100-01-01"}, ""},
+		{[]string{"--since", "2020-01-01"}, "aa bb cc dd ee ff"},
 	} {
 		if got := ids(c.args...); got != c.want {
 			t.Errorf("%v: %s, want %s", c.args, got, c.want)
@@ -292,8 +318,17 @@ func TestReceiptsList(t *testing.T) {
 			t.Errorf("%q is missing:\n%s", want, out)
 		}
 	}
-	for _, args := range [][]string{{"--limit", "-1"}, {"--decision", "maybe"}, {"--since", "yesterday"}, {"extra"}} {
+	for _, args := range [][]string{{"--limit", "-1"}, {"--decision", "maybe"}, {"--since", "yesterday"}, {"--since", "2026-13-01"}, {"extra"}} {
 		b.want(exitUsage, append([]string{"receipts", "list"}, args...)...)
+	}
+	_, errs := b.want(exitUsage, "receipts", "list", "--code", "outcome_unkown")
+	for _, want := range []string{`--code "outcome_unkown": is none of the codes action_not_found,`, " unauthenticated,", " of the endings complete,", " outcome_unknown,", "did you mean outcome_unknown?"} {
+		if !strings.Contains(errs, want) {
+			t.Errorf("no %q in %s", want, errs)
+		}
+	}
+	if _, errs := b.want(exitUsage, "receipts", "list", "--since", "7d"); !strings.Contains(errs, "168h") || !strings.Contains(errs, "2026-01-02T15:04:05Z") {
+		t.Error(errs)
 	}
 }
 
@@ -312,7 +347,70 @@ func TestReceiptsShow(t *testing.T) {
 	if _, errs := b.want(exitNotHold, "receipts", "show", "a"); !strings.Contains(errs, `no receipt "a"`) {
 		t.Error(errs)
 	}
-	b.want(exitUsage, "receipts", "show")
+	for _, form := range []string{`id="aa"`, "id=aa"} { // the header's, and what a shell makes of it
+		if as, _ := b.want(exitDone, "receipts", "show", form, "--json"); as != out {
+			t.Errorf("%s: %s", form, as)
+		}
+	}
+	if _, errs := b.want(exitUsage, "receipts", "show"); !strings.Contains(errs, "ID is missing: agentgw receipts show ID") {
+		t.Error(errs)
+	}
+}
+
+// TestParseSince: a day is its first moment in UTC.
+func TestParseSince(t *testing.T) {
+	now := time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
+	for text, want := range map[string]time.Time{
+		"":                          {},
+		"15m":                       now.Add(-15 * time.Minute),
+		"2026-11-30":                time.Date(2026, 11, 30, 0, 0, 0, 0, time.UTC),
+		"2026-11-30T13:00:00+02:00": time.Date(2026, 11, 30, 11, 0, 0, 0, time.UTC),
+	} {
+		if got, err := parseSince(text, now); err != nil || !got.Equal(want) {
+			t.Errorf("%q: %v, %v", text, got, err)
+		}
+	}
+}
+
+// TestAReportOfTamperingExplainsNothingAway: where reading stopped is said, and
+// nothing that would only be known of a log that was read to its end.
+func TestAReportOfTamperingExplainsNothingAway(t *testing.T) {
+	for _, c := range []struct {
+		name       string
+		from, into string
+		notProven  string
+	}{
+		// Entries 1 and 2 are aa, each under a checkpoint of its own; 3 is bb.
+		{"a record that the checkpoint behind it denies", `"out":2048`, `"out":2049`, "anything of the entries from 2 on: reading stopped at entry 3"},
+		{"a record that is none", `"kind":"refusal"`, `"kind":"refusla"`, "anything of the entries from 3 on: reading stopped at entry 3"},
+	} {
+		b := audited(t)
+		b.write(firstSegment, bytes.Replace(b.read(firstSegment), []byte(c.from), []byte(c.into), 1))
+		out, _ := b.want(exitNotHold, "receipts", "verify", "data", "--vkey", "vkey")
+		if want := "reading stopped at entry 3; nothing after it was looked at\n"; !strings.Contains(out, want) {
+			t.Errorf("%s: no %q in\n%s", c.name, want, out)
+		}
+		for _, word := range []string{"in flight", "unknown outcomes", "repaired", "gaps", "tenants", "kinds", "root", "time ", "running gateway", "next start", "signature yet", "\nentries  "} {
+			if strings.Contains(out, word) {
+				t.Errorf("%s: it tells of %q:\n%s", c.name, word, out)
+			}
+		}
+		out, _ = b.want(exitNotHold, "receipts", "verify", "data", "--vkey", "vkey", "--json")
+		var report receipts.Report
+		if err := json.Unmarshal([]byte(out), &report); err != nil || report.StoppedAt == nil || *report.StoppedAt != 3 || report.Size != 3 ||
+			report.Torn != 0 || len(report.NotProven) != 1 || report.NotProven[0] != c.notProven {
+			t.Errorf("%s: %v: %s", c.name, err, out)
+		}
+	}
+	// A log that was read to its end has not stopped, whatever becomes of it.
+	b := audited(t)
+	text := b.read(firstSegment)
+	b.write(firstSegment, text[:bytes.LastIndex(text, []byte(`"id":"dd"`))])
+	_ = os.Remove("data/receipts/checkpoint")
+	out, _ := b.want(exitNotHold, "receipts", "verify", "data", "--vkey", "vkey", "--anchor", "anchor")
+	if strings.Contains(out, "stopped") || strings.Contains(out, "next start") || strings.Contains(out, "signature yet") || !strings.Contains(out, "in flight") {
+		t.Error(out)
+	}
 }
 
 // TestReceiptsOfACopy: what needs only the log works on a copy of it; the key

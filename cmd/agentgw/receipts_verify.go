@@ -34,9 +34,9 @@ checkpoint" printed; both prove something only if they were kept where whoever c
 change the log could not change them. A key inside the log is shown and never trusted.
 
 Exits with 0 where all holds up to the anchor, 1 where something does not hold, 2 where
-the key is not the log's, 3 where the log cannot be read, and 4 where all holds but it is
+the key is not the log's, 3 where the log cannot be read or there is none, and 4 where all holds but it is
 not proven that nothing is missing: no anchor, or the log itself declares gaps.`,
-		Args: cobra.ExactArgs(1),
+		Args: oneArgument("PATH"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if vkeyFile == "" {
 				return exit(exitUsage, errors.New("verify needs --vkey FILE: the verifier key, from where the log's keeper cannot change it"))
@@ -105,10 +105,15 @@ func printVerification(out io.Writer, r *receipts.Report) error {
 	if d := r.Damage; d != nil {
 		fmt.Fprintf(w, "first fault\t%s line %d, byte %d, entry %d, id %s\n", d.File, d.Line, d.Offset, d.Index, cell(d.ID))
 	}
-	fmt.Fprintf(w, "entries\t%d, of which %d under a signature\n", r.Size, r.Covered)
-	fmt.Fprintf(w, "root\t%s\n", r.Root)
-	if r.First != nil {
-		fmt.Fprintf(w, "time\t%s to %s\n", r.First.Format(time.RFC3339), r.Last.Format(time.RFC3339))
+	if r.StoppedAt != nil {
+		fmt.Fprintf(w, "\treading stopped at entry %d; nothing after it was looked at\n", *r.StoppedAt)
+		fmt.Fprintf(w, "entries read\t%d, of which %d under a signature\n", r.Size, r.Covered)
+	} else {
+		fmt.Fprintf(w, "entries\t%d, of which %d under a signature\n", r.Size, r.Covered)
+		fmt.Fprintf(w, "root\t%s\n", r.Root)
+		if r.First != nil {
+			fmt.Fprintf(w, "time\t%s to %s\n", r.First.Format(time.RFC3339), r.Last.Format(time.RFC3339))
+		}
 	}
 	if r.Anchor > 0 {
 		fmt.Fprintf(w, "anchor\t%d entries\n", r.Anchor)
@@ -117,6 +122,21 @@ func printVerification(out io.Writer, r *receipts.Report) error {
 	if r.LogKey != "" && r.LogKey != r.TrustedKey {
 		fmt.Fprintf(w, "key in the log\t%s (not trusted)\n", cell(r.LogKey))
 	}
+	if r.StoppedAt == nil {
+		printContents(w, r)
+	}
+	for i, p := range r.Proven {
+		fmt.Fprintf(w, "%s\t%s\n", first(i, "proven"), p)
+	}
+	for i, p := range r.NotProven {
+		fmt.Fprintf(w, "%s\t%s\n", first(i, "not proven"), p)
+	}
+	return w.Flush()
+}
+
+// printContents tells what the log holds. Of one that was read in part it would
+// be wrong.
+func printContents(w io.Writer, r *receipts.Report) {
 	var kinds []string
 	for _, k := range slices.Sorted(maps.Keys(r.Kinds)) {
 		kinds = append(kinds, fmt.Sprintf("%d %s", r.Kinds[k], k))
@@ -131,13 +151,6 @@ func printVerification(out io.Writer, r *receipts.Report) error {
 	if r.Backwards > 0 {
 		fmt.Fprintf(w, "clock\twent back %d times\n", r.Backwards)
 	}
-	for i, p := range r.Proven {
-		fmt.Fprintf(w, "%s\t%s\n", first(i, "proven"), p)
-	}
-	for i, p := range r.NotProven {
-		fmt.Fprintf(w, "%s\t%s\n", first(i, "not proven"), p)
-	}
-	return w.Flush()
 }
 
 // first labels the first line of several.

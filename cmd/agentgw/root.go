@@ -76,11 +76,14 @@ func (c *cli) rootCommand() *cobra.Command {
 		Short:         "A gateway with concurrency control for the tools that AI agents call",
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          cobra.NoArgs,
+		Version:       buildVersion(),
+		Args:          aCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return cmd.Help()
 		},
 	}
+	root.SetVersionTemplate(versionLine())
+	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(
 		c.checkCommand(),
 		c.credentialsCommand(),

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -11,18 +13,30 @@ import (
 	"agentgw/internal/registry"
 )
 
-// addSettingsFlags gives a command a flag for every setting, so that each
-// command finds registry and data folder in the way that serve does.
+// addSettingsFlags gives a command a flag for every setting.
 func addSettingsFlags(cmd *cobra.Command) {
 	cmd.Flags().SortFlags = false // the table's order groups them
 	config.Flags(cmd.Flags())
+}
+
+// addHomeFlags is addSettingsFlags for a command that needs to know where
+// registry and data folder are. It finds them as serve does, so all settings can
+// be given, but its help tells of these alone, behind the flags of its own.
+func addHomeFlags(cmd *cobra.Command) {
+	addSettingsFlags(cmd)
+	shown := []string{"--registry", "--data-dir"}
+	for _, row := range config.Table() {
+		if !slices.Contains(shown, row.Flag) {
+			cmd.Flags().Lookup(strings.TrimPrefix(row.Flag, "--")).Hidden = true
+		}
+	}
 }
 
 // settings reads the settings and the registry, which must be there. Its
 // errors carry the exit code, and name every problem of both.
 func (c *cli) settings(cmd *cobra.Command) (*config.Settings, *registry.Snapshot, error) {
 	settings, snapshot, err := c.readSettings(cmd, true)
-	c.sayUnserved(settings, snapshot)
+	c.sayWarnings(settings, snapshot)
 	return settings, snapshot, err
 }
 
@@ -31,7 +45,7 @@ func (c *cli) settings(cmd *cobra.Command) (*config.Settings, *registry.Snapshot
 // not there, the snapshot is nil.
 func (c *cli) settingsWithoutRegistry(cmd *cobra.Command) (*config.Settings, *registry.Snapshot, error) {
 	settings, snapshot, err := c.readSettings(cmd, false)
-	c.sayUnserved(settings, snapshot)
+	c.sayWarnings(settings, snapshot)
 	return settings, snapshot, err
 }
 
@@ -44,6 +58,9 @@ func (c *cli) readSettings(cmd *cobra.Command, needRegistry bool) (*config.Setti
 	if errors.Is(err, fs.ErrNotExist) && !explicit && !needRegistry {
 		snapshot, err = nil, nil
 	}
+	if !explicit {
+		err = sayWhatIsMissing(err)
+	}
 	settings, configErr := c.loadSettings(cmd, snapshot)
 	if err := errors.Join(err, configErr); err != nil {
 		return nil, nil, exit(exitCannotRun, err)
@@ -51,13 +68,22 @@ func (c *cli) readSettings(cmd *cobra.Command, needRegistry bool) (*config.Setti
 	return settings, snapshot, nil
 }
 
-// sayUnserved warns of what is set and not acted upon; of nothing where the
-// settings could not be read.
-func (c *cli) sayUnserved(settings *config.Settings, snapshot *registry.Snapshot) {
+// sayWhatIsMissing adds to the error of a default registry that is not there
+// what it is and what to do without one.
+func sayWhatIsMissing(err error) error {
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return fmt.Errorf("%w: that file says which services are served; name yours with --registry FILE or AGENTGATE_REGISTRY (agentgw demo needs none)", err)
+}
+
+// sayWarnings warns of what is set in vain; of nothing where the settings could
+// not be read.
+func (c *cli) sayWarnings(settings *config.Settings, snapshot *registry.Snapshot) {
 	if settings == nil {
 		return
 	}
-	for _, w := range unserved(snapshot) {
+	for _, w := range warnings(snapshot) {
 		fmt.Fprintf(c.stderr, "agentgw: warning: %v\n", w)
 	}
 	for _, w := range settings.Unserved() {
@@ -75,13 +101,6 @@ func (c *cli) loadSettings(cmd *cobra.Command, snapshot *registry.Snapshot) (*co
 		}
 	}
 	return config.Load(cmd.Flags(), c.environ, server)
-}
-
-func unserved(snapshot *registry.Snapshot) registry.Problems {
-	if snapshot == nil {
-		return nil
-	}
-	return snapshot.Unserved()
 }
 
 // defaults are the limits that hold where the registry says nothing.

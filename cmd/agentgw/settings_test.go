@@ -26,7 +26,8 @@ func TestSettingsAndTheirRegistry(t *testing.T) {
 	}{
 		{"with a registry", "server: {rate_key_rps: 30}\n", nil, (*cli).settings, "", 30, false},
 		{"with a registry, tolerant", "server: {rate_key_rps: 30}\n", nil, (*cli).settingsWithoutRegistry, "", 30, false},
-		{"without", "", nil, (*cli).settings, "open registry.yaml: no such file or directory", 0, true},
+		{"without", "", nil, (*cli).settings, "open registry.yaml: no such file or directory: that file says which services are served; " +
+			"name yours with --registry FILE or AGENTGATE_REGISTRY (agentgw demo needs none)", 0, true},
 		{"without, tolerant", "", nil, (*cli).settingsWithoutRegistry, "", 20, true},
 		{"a named one must be there", "", []string{"AGENTGATE_REGISTRY=other.yaml"}, (*cli).settingsWithoutRegistry, "open other.yaml: no such file or directory", 0, true},
 		{"a broken one is never tolerated", "a: 1\n", []string{"AGENTGATE_X=1"}, (*cli).settingsWithoutRegistry,

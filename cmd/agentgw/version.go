@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"runtime"
 	"runtime/debug"
 
@@ -24,12 +25,16 @@ func buildVersion() string {
 	return "(devel)"
 }
 
+func versionLine() string {
+	return fmt.Sprintf("agentgw %s (%s %s/%s)\n", buildVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+}
+
 func (c *cli) versionCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
-		Args:  cobra.NoArgs,
+		Args:  noArguments(""),
 		RunE: func(*cobra.Command, []string) error {
 			if asJSON {
 				return json.NewEncoder(c.stdout).Encode(map[string]string{
@@ -37,8 +42,7 @@ func (c *cli) versionCommand() *cobra.Command {
 					"os": runtime.GOOS, "arch": runtime.GOARCH,
 				})
 			}
-			_, err := fmt.Fprintf(c.stdout, "agentgw %s (%s %s/%s)\n",
-				buildVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			_, err := io.WriteString(c.stdout, versionLine())
 			return err
 		},
 	}

@@ -3,7 +3,9 @@ package gateway
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"time"
 )
 
@@ -48,6 +50,9 @@ var statuses = map[Code]int{
 	UpstreamTimeout: 504, ReceiptUnavailable: 503, Draining: 503,
 	LimitsUnavailable: 503, NestedCall: 409, Internal: 500,
 }
+
+// Codes returns every code, by name.
+func Codes() []Code { return slices.Sorted(maps.Keys(statuses)) }
 
 // Error is a refusal. Message is for the agent, Err for the log alone: nothing
 // of it reaches the wire, since it may hold what an upstream said.

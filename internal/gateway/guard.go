@@ -31,8 +31,9 @@ func prefixes(texts ...string) []netip.Prefix {
 	return list
 }
 
-// guarded reports whether the dial guard refuses addr.
-func guarded(addr netip.Addr) bool {
+// Guarded reports whether the dial guard refuses addr, for a service that does
+// not say allow_private.
+func Guarded(addr netip.Addr) bool {
 	addr = addr.Unmap().WithZone("")
 	for _, p := range special {
 		if p.Contains(addr) {
@@ -50,7 +51,7 @@ func guardDial(_, address string, _ syscall.RawConn) error {
 	if err != nil {
 		return fmt.Errorf("dial guard: %w", err)
 	}
-	if guarded(ap.Addr()) {
+	if Guarded(ap.Addr()) {
 		return errGuarded
 	}
 	return nil

@@ -18,11 +18,11 @@ func TestGuarded(t *testing.T) {
 		{"fc00::1", true}, {"fe80::1", true}, {"fe80::1%eth0", true}, {"fec0::1", true},
 		{"64:ff9b::a9fe:a9fe", true}, {"64:ff9b:1::1", true}, {"2002:a9fe:a9fe::", true}, {"2001::1", true},
 	} {
-		if got := guarded(netip.MustParseAddr(c.addr)); got != c.want {
-			t.Errorf("guarded(%s) = %v, want %v", c.addr, got, c.want)
+		if got := Guarded(netip.MustParseAddr(c.addr)); got != c.want {
+			t.Errorf("Guarded(%s) = %v, want %v", c.addr, got, c.want)
 		}
 	}
-	if !guarded(netip.Addr{}) {
+	if !Guarded(netip.Addr{}) {
 		t.Error("an address that is none is not guarded")
 	}
 }

@@ -76,7 +76,11 @@ func (g *Gateway) refusal(call *Call, v ratelimit.Verdict) *Error {
 	case v.Outcome == ratelimit.ConcurrencyLimited:
 		e.Code = ConcurrencyLimited
 		e.Wait = min(e.Wait, 9*time.Second) // an estimate: with its jitter, at most 10 s
-		e.Message = fmt.Sprintf("all %d in-flight places of this %s are taken; nothing was charged; call again when a call or stream has ended", reading.Quota, e.Limit)
+		taken := fmt.Sprintf("all %d in-flight places of this %s are taken", reading.Quota, e.Limit)
+		if reading.Quota == 1 {
+			taken = fmt.Sprintf("the one in-flight place of this %s is taken", e.Limit)
+		}
+		e.Message = taken + "; nothing was charged; call again when a call or stream has ended"
 	case v.Outcome == ratelimit.Blocked:
 		e = refuse(TenantBlocked, "the operator has blocked this tenant")
 		e.Never = v.Never

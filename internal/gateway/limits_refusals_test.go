@@ -227,6 +227,20 @@ func TestRefusalsSayWhatToDo(t *testing.T) {
 	}
 }
 
+// TestTheOneInFlightPlace: of one place it is not said that all are taken.
+func TestTheOneInFlightPlace(t *testing.T) {
+	up := newHeldStreams()
+	w := setup{registry: "tenants:\n  t: {rps: 100, burst: 100, max_inflight: 1}\nservices:\n" + serviceLine("tools", "")}.
+		world(t, up.serve, of("t", limited("k", 20, 40)))
+	free := w.hold(up, "k", streamCall("tools", ""))
+	defer free()
+	var p struct{ Detail string }
+	_ = json.Unmarshal([]byte(w.act("k", plainCall("tools", "")).body), &p)
+	if want := "the one in-flight place of this tenant is taken; nothing was charged; call again when a call or stream has ended"; p.Detail != want {
+		t.Errorf("got %q, want %q", p.Detail, want)
+	}
+}
+
 // TestFieldsOnEveryAnswer: what is told of limits and of the receipt parses as
 // structured fields, on answers of every form and on looks too.
 func TestFieldsOnEveryAnswer(t *testing.T) {

@@ -3,6 +3,7 @@ package receipts
 import (
 	"crypto/rand"
 	"encoding/hex"
+	"slices"
 	"time"
 )
 
@@ -55,13 +56,14 @@ const (
 
 // Valid reports whether e is on the closed list.
 func (e Ending) Valid() bool {
-	switch e {
-	case Complete, ClientCancelled, SlowClient, UpstreamAborted, Timeout, Revoked,
-		Blocked, Budget, Panic, Shutdown, OutcomeUnknown:
-		return true
-	}
-	return false
+	return slices.Contains(endings, e)
 }
+
+var endings = []Ending{Complete, ClientCancelled, SlowClient, UpstreamAborted, Timeout, Revoked,
+	Blocked, Budget, Panic, Shutdown, OutcomeUnknown}
+
+// Endings returns the closed list.
+func Endings() []Ending { return slices.Clone(endings) }
 
 // The two decisions.
 const (

@@ -39,6 +39,11 @@ type Report struct {
 	TrustedKey string `json:"trusted_key"`       // as given
 	LogKey     string `json:"log_key,omitempty"` // as the log says: shown, never trusted
 
+	// StoppedAt, where set, is the entry at which reading stopped because of a
+	// fault: nothing after it was looked at, and all that is said below is of the
+	// entries before it.
+	StoppedAt *uint64 `json:"stopped_at,omitempty"`
+
 	Size    uint64 `json:"size"`       // entries that were read
 	Root    string `json:"root"`       // of the tree over them
 	Covered uint64 `json:"covered"`    // entries under the newest signature of the trusted key
@@ -113,10 +118,20 @@ func (v *verification) explain() {
 			say(&r.Proven, "none of the %d entries that the anchor covers is missing", r.Anchor)
 		}
 	}
-	if r.Size > r.Covered {
+	if r.StoppedAt != nil {
+		// What else the entries before it leave open would sound as if it
+		// explained the fault.
+		say(&r.NotProven, "anything of the entries from %d on: reading stopped at entry %d", r.Covered, *r.StoppedAt)
+		return
+	}
+	if r.Size > r.Covered && r.Verdict != Unproven && r.Verdict != Holds {
+		say(&r.NotProven, "entries %d to %d: they are not under a signature", r.Covered, r.Size-1)
+	} else if r.Size > r.Covered {
 		say(&r.NotProven, "entries %d to %d are not under a signature yet (a running gateway, or one that was killed)", r.Covered, r.Size-1)
 	}
-	if v.cutShort {
+	if v.cutShort && r.Verdict == Broken {
+		say(&r.NotProven, "what the log went on with: it ends in the middle of a write")
+	} else if v.cutShort {
 		say(&r.NotProven, "the log ends in the middle of a write; the gateway's next start repairs that")
 	}
 	if v.anchor == nil {

@@ -33,21 +33,22 @@ func Scan(folder string, visit func(Stored) error) error {
 // followEvery is how often Follow looks for more.
 const followEvery = 200 * time.Millisecond
 
-// Follow is Scan that waits for more at the end, until ctx is done. Each time
+// Follow is Scan that waits for more at the end, until ctx is done; what was
+// written by then it still visits. Each time
 // that it has come to the end it calls atEnd.
 func Follow(ctx context.Context, clock clockwork.Clock, folder string, visit func(Stored) error, atEnd func() error) error {
 	w := newWalker(folder)
 	defer w.reader.close()
 	for {
+		last := ctx.Err() != nil
 		if err := scan(w, visit); err != nil {
 			return err
 		}
-		if err := atEnd(); err != nil {
+		if err := atEnd(); err != nil || last {
 			return err
 		}
 		select {
 		case <-ctx.Done():
-			return nil
 		case <-clock.After(followEvery):
 		}
 	}

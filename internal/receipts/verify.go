@@ -47,6 +47,9 @@ func Verify(path, vkey string, anchor []byte, progress func(done, total int64)) 
 	if err != nil {
 		return nil, err
 	}
+	if anchor == nil && !holdsLog(folder) {
+		return nil, fmt.Errorf("no receipt log in %s", path)
+	}
 	if err := v.readCheckpointFile(folder); err != nil {
 		return nil, err
 	}
@@ -55,6 +58,20 @@ func Verify(path, vkey string, anchor []byte, progress func(done, total int64)) 
 	}
 	v.conclude()
 	return v.report, nil
+}
+
+// holdsLog reports whether folder is one of a receipt log, perhaps emptied: it
+// has the name of one or something that belongs into one. Any other folder was
+// named by mistake.
+func holdsLog(folder string) bool {
+	if filepath.Base(folder) == logFolder {
+		return true
+	}
+	if _, err := os.Stat(filepath.Join(folder, checkpointFile)); err == nil {
+		return true
+	}
+	firsts, err := listSegments(folder)
+	return err != nil || len(firsts) > 0 // an error is the reader's to tell
 }
 
 // target is a checkpoint from beside the segments that the tree has to meet.
@@ -163,6 +180,7 @@ func (v *verification) walk(folder string) error {
 	}
 	err = w.toEnd(func(e event) error { return v.line(w, e) })
 	var damage *Damage
+	stopped := false
 	switch {
 	case err == io.EOF:
 		v.cutShort = w.torn()
@@ -175,9 +193,11 @@ func (v *verification) walk(folder string) error {
 		}
 		if !v.cutShort {
 			v.blame(damage)
+			stopped = true
 		}
 	case errors.Is(err, errNotTheKey):
 		v.blame(err)
+		stopped = true
 	default:
 		return err
 	}
@@ -185,6 +205,9 @@ func (v *verification) walk(folder string) error {
 		v.report.Torn = max(v.report.Torn, int64(len(w.reader.partial())))
 	}
 	v.report.Size = w.tree.size
+	if size := w.tree.size; stopped {
+		v.report.StoppedAt = &size
+	}
 	v.report.Root = w.tree.root().String()
 	v.report.Tenants = len(w.seqs)
 	v.report.InFlight = len(v.ids.open)
@@ -220,8 +243,11 @@ func (v *verification) onlyZeros(folder string, w *walker, d *Damage) (bool, err
 	defer f.Close()
 	var seen zeros
 	n, err := io.Copy(&seen, io.NewSectionReader(f, d.Offset, 1<<62))
+	if err != nil || n == 0 || seen.other {
+		return false, err
+	}
 	v.report.Torn = n
-	return n > 0 && !seen.other, err
+	return true, nil
 }
 
 // line takes one line of the log into account.

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"agentgw/internal/config"
+)
+
+// TestMistakesInTheCommandLine: what is wrong is said with what to do, and no
+// argument is repeated: it may be a secret that was put in the wrong place.
+func TestMistakesInTheCommandLine(t *testing.T) {
+	b := newBench(t, stateRegistry)
+	for _, c := range []struct{ args, says string }{
+		{"serve canary.yaml", "agentgw serve takes no argument: name the registry with --registry FILE"},
+		{"credentials set --service search canary", "agentgw credentials set takes no argument: the secret comes from standard input or --from-file"},
+		{"credentials set --service search -canary", "unknown shorthand flag: 'c'"},
+		{"credentials canary", "there is no such command; agentgw credentials --help lists those that there are"},
+		{"credentials list canary", "agentgw credentials list takes no argument: agentgw credentials list --help lists the flags"},
+		{"canary", "there is no such command; agentgw --help lists those that there are"},
+		{"chek", "there is no such command; did you mean agentgw check?"},
+		{"keys creat", "there is no such command; did you mean agentgw keys create?"},
+		{"receipts verfy", "there is no such command; did you mean agentgw receipts verify?"},
+		{"keys revoke", "ID is missing: agentgw keys revoke ID"},
+		{"keys revoke canary canary", "2 arguments where one ID is wanted: agentgw keys revoke ID"},
+		{"receipts show", "ID is missing: agentgw receipts show ID"},
+		{"receipts verify", "PATH is missing: agentgw receipts verify PATH --vkey FILE"},
+		{"check canary canary", "2 arguments where at most one FILE is wanted: agentgw check [FILE]"},
+	} {
+		stdout, stderr := b.want(exitUsage, strings.Split(c.args, " ")...)
+		if !strings.HasPrefix(stderr, "agentgw: "+c.says) || strings.Contains(stderr, "canary") || strings.Contains(stderr, "arg(s)") || stdout != "" {
+			t.Errorf("%s: it says %q and %q, without %q", c.args, stdout, stderr, c.says)
+		}
+	}
+}
+
+func TestVersionIsAFlagToo(t *testing.T) {
+	b := newBench(t, "")
+	command, _ := b.want(exitDone, "version")
+	if flag, _ := b.want(exitDone, "--version"); flag != command || !strings.HasPrefix(flag, "agentgw ") {
+		t.Errorf("%q and %q", flag, command)
+	}
+}
+
+// TestHelpTellsOfTheCommand: its own flags first, and of the settings those
+// alone that say where it works. All of them work.
+func TestHelpTellsOfTheCommand(t *testing.T) {
+	b := newBench(t, "")
+	for command, own := range map[string]string{
+		"keys create": "--id", "keys list": "--json", "keys revoke": "--json", "credentials set": "--from-file", "credentials list": "--json", "credentials remove": "--service",
+		"receipts list": "--tenant", "receipts show": "--json", "receipts tail": "--follow", "receipts key": "--json", "receipts checkpoint": "--json",
+	} {
+		help, _ := b.want(exitDone, append(strings.Split(command, " "), "--help")...)
+		_, flags, _ := strings.Cut(help, "\nFlags:\n")
+		at := func(flag string) int { return strings.Index(flags, flag+" ") }
+		if at(own) < 0 || at("--registry") < at(own) || at("--data-dir") < at(own) || at("--data") < 0 {
+			t.Errorf("%s --help:\n%s", command, help)
+		}
+		for _, row := range config.Table() {
+			if shown := at(row.Flag) >= 0; shown != (row.Flag == "--registry" || row.Flag == "--data-dir") {
+				t.Errorf("%s --help tells of %s: %v", command, row.Flag, shown)
+			}
+		}
+	}
+	b.store()
+	b.want(exitDone, "keys", "list", "--rate-key-rps", "7") // hidden, and still taken
+	help, _ := b.want(exitDone, "check", "--help")
+	if json := strings.Index(help, "--json"); json < 0 || json > strings.Index(help, "--listen") || !strings.Contains(help, "--drain-timeout") {
+		t.Errorf("check --help:\n%s", help)
+	}
+}
+
+// TestServeWithoutARegistry: somebody who has none yet is told what it is.
+func TestServeWithoutARegistry(t *testing.T) {
+	b := newBench(t, "")
+	for _, command := range []string{"serve", "check"} {
+		_, stderr := b.want(exitCannotRun, command)
+		for _, want := range []string{"registry.yaml: no such file", "which services are served", "--registry FILE", "AGENTGATE_REGISTRY", "agentgw demo"} {
+			if !strings.Contains(stderr, want) {
+				t.Errorf("%s: no %q in %s", command, want, stderr)
+			}
+		}
+		if _, stderr := b.want(exitCannotRun, command, "--registry", "other.yaml"); stderr != "agentgw: open other.yaml: no such file or directory\n" {
+			t.Errorf("%s of one that was named: %s", command, stderr)
+		}
+	}
+}

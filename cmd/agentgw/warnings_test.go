@@ -1,0 +1,69 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestAnAddressThatNobodyMayDialIsWarnedOf: by its place, and only what is sure
+// to be refused.
+func TestAnAddressThatNobodyMayDialIsWarnedOf(t *testing.T) {
+	const file = `version: 1
+services:
+  a:
+    base_url: http://127.0.0.1:9200/v1
+  b: {base_url: "http://[::1]:9200"}
+  c: {base_url: "https://169.254.169.254"}
+  d: {base_url: "https://10.1.2.3", allow_private: false}
+  e: {base_url: "http://LocalHost:80"}
+  f: {base_url: "http://tools.localhost"}
+  g: {base_url: "http://[::ffff:192.168.0.1]"}
+  h: {base_url: "http://10.1.2.3", allow_private: true}
+  i: {base_url: "http://8.8.8.8"}
+  j: {base_url: "http://internal.example"}
+  k: {base_url: "http://localhost.example"}
+rules: [{name: r, key: user, window: 1m, max: 5}]
+`
+	const what = ".base_url: every call will be refused: the address is private, loopback or link-local; if it is meant, add allow_private: true"
+	want := []string{
+		"r.yaml:4:15: services.a" + what, "r.yaml:5:17: services.b" + what, "r.yaml:6:17: services.c" + what, "r.yaml:7:17: services.d" + what,
+		"r.yaml:8:17: services.e" + what, "r.yaml:9:17: services.f" + what, "r.yaml:10:17: services.g" + what,
+		"r.yaml:15:9: rules[0]: this version enforces no rules",
+	}
+	got, problems := checked(t, file)
+	if diff := cmp.Diff(want, got.Warnings); diff != "" || problems != nil {
+		t.Error(diff, problems)
+	}
+	if code, out, _ := runCheck(t, file, nil, "r.yaml"); code != exitDone || !strings.Contains(out, "\nwarning: "+want[0]+"\n") {
+		t.Errorf("exit %d\n%s", code, out)
+	}
+	// At a start, as the other warnings are; here of one that then fails.
+	b := newBench(t, file)
+	_, stderr := b.want(exitCannotRun, "serve", "--listen", "127.0.0.1:0", "--tls-cert-file", "none", "--tls-key-file", "none")
+	if !strings.HasPrefix(stderr, "agentgw: warning: registry.yaml:4:15: services.a"+what+"\n") {
+		t.Error(stderr)
+	}
+}
+
+// TestAReloadWarns: what a start would say on standard error is in the log.
+func TestAReloadWarns(t *testing.T) {
+	r := newReloading(t, "{rps: 1}")
+	text, err := os.ReadFile(r.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(r.file, fmt.Appendf(text, "  lost: {base_url: \"http://127.0.0.1:1\"}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if status, body := r.operate(http.MethodPost, "/admin/v1/reload", "Bearer the-operators-token"); status != http.StatusOK {
+		t.Fatalf("%d: %s", status, body)
+	}
+	if log := r.log.String(); strings.Count(log, "services.lost.base_url: every call will be refused") != 1 || strings.Contains(log, "services.tools.base_url") {
+		t.Error(log)
+	}
+}
