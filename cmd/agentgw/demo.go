@@ -152,7 +152,7 @@ A refused call (the key may not call payroll):
 %s'{"service":"payroll","action":"read","params":{"q":"salaries"}}'
 
 Verify the receipts offline, up to the checkpoint taken here:
-%s receipts checkpoint --data-dir %s > %s/anchor
+%s receipts checkpoint --data %s > %s/anchor
 %s receipts verify %s --vkey %s/log.vkey --anchor %s/anchor
 
 Ctrl-C ends the demo and removes its folder.

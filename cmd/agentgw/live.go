@@ -206,20 +206,3 @@ func (l *live) config() admin.Config {
 	c.OnDisk, c.OnDiskErr = registry.HashFile(c.File)
 	return c
 }
-
-// operations are what operators may do, for package admin.
-type operations struct {
-	live  *live
-	ready func() error
-}
-
-func (o operations) Ready() error { return o.ready() }
-
-func (o operations) Reload(ctx context.Context) error {
-	if o.live.read == nil {
-		return errors.New("this gateway was not started from a file")
-	}
-	return o.live.reload(ctx, true)
-}
-
-func (o operations) Config() admin.Config { return o.live.config() }

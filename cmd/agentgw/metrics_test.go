@@ -243,14 +243,14 @@ func TestMetricsTellWhatHappens(t *testing.T) {
 	})
 }
 
-// TestMetricsInStep: README lists every metric of the gateway, and no other.
+// TestMetricsInStep: docs/operating.md lists every metric of the gateway, and no other.
 func TestMetricsInStep(t *testing.T) {
-	readme, err := os.ReadFile("../../README.md")
+	page, err := os.ReadFile("../../docs/operating.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	listed := map[string]bool{}
-	for _, name := range regexp.MustCompile("`(agentgate_[a-z_]+)`").FindAllSubmatch(readme, -1) {
+	for _, name := range regexp.MustCompile("`(agentgate_[a-z_]+)`").FindAllSubmatch(page, -1) {
 		listed[string(name[1])] = true
 	}
 	m := measure(t, measuredUpstream(nil), measuredRegistry)
@@ -264,7 +264,7 @@ func TestMetricsInStep(t *testing.T) {
 		told[name] = true
 	}
 	if diff := cmp.Diff(slices.Sorted(maps.Keys(told)), slices.Sorted(maps.Keys(listed))); diff != "" {
-		t.Errorf("what is told (-) and what README lists (+):\n%s", diff)
+		t.Errorf("what is told (-) and what docs/operating.md lists (+):\n%s", diff)
 	}
 }
 

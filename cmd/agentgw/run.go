@@ -43,6 +43,7 @@ type server struct {
 	vault    *vault.Vault
 	receipts *receipts.Log
 	limiter  *ratelimit.Local
+	nanos    ratelimit.Clock
 	gateway  *gateway.Gateway
 	metrics  *admin.Metrics
 	live     *live
@@ -115,15 +116,15 @@ func start(settings *config.Settings, snapshot *registry.Snapshot, read reader, 
 		return nil, err
 	}
 
-	nanos := ratelimit.NewClock(s.clock)
+	s.nanos = ratelimit.NewClock(s.clock)
 	s.limiter = ratelimit.NewLocal(ratelimit.Options{
-		TableSize: settings.RateTableSize, Idle: settings.RateIdle, MaxInFlight: int64(settings.MaxInflight), Clock: nanos,
+		TableSize: settings.RateTableSize, Idle: settings.RateIdle, MaxInFlight: int64(settings.MaxInflight), Clock: s.nanos,
 		Warn:   func(table string) { log.Warn("a limiter table is full; new entries share one", "table", table) },
 		Leaked: func(partition string) { log.Error("a slot was lost without a release", "partition", partition) },
 	})
 	paramsKey := kek.DeriveKey("receipt params")
 	s.gateway = gateway.New(gateway.Parts{
-		Limiter: s.limiter, Nanos: nanos, Receipts: s.receipts, Vault: s.vault,
+		Limiter: s.limiter, Nanos: s.nanos, Receipts: s.receipts, Vault: s.vault,
 		Clock: s.clock, Log: log, Replica: s.replica, UserAgent: "agentgw/" + buildVersion(),
 		ParamsKey: paramsKey[:],
 		Decided: func(service string, code gateway.Code, limit string) {
@@ -137,18 +138,18 @@ func start(settings *config.Settings, snapshot *registry.Snapshot, read reader, 
 	if err := s.live.begin(s.background, first); err != nil {
 		return nil, err
 	}
-	s.metrics.Collect(&limiterCollector{s.limiter, nanos, s.live.tenants})
+	s.metrics.Collect(&limiterCollector{s.limiter, s.nanos, s.live.tenants})
 	go s.live.watchStore(s.background)
 	if read != nil {
 		go s.live.watchFile(s.background)
 	}
-	go s.sweep(nanos)
+	go s.sweep()
 	s.accept()
 	return s, nil
 }
 
 // sweep lets idle limiter entries go, a few at a time.
-func (s *server) sweep(nanos ratelimit.Clock) {
+func (s *server) sweep() {
 	ticker := s.clock.NewTicker(time.Second)
 	defer ticker.Stop()
 	for {
@@ -156,7 +157,7 @@ func (s *server) sweep(nanos ratelimit.Clock) {
 		case <-s.background.Done():
 			return
 		case <-ticker.Chan():
-			s.limiter.Sweep(nanos.Nanos())
+			s.limiter.Sweep(s.nanos.Nanos())
 		}
 	}
 }
@@ -230,7 +231,7 @@ func (s *server) accept() {
 		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10, ErrorLog: quiet,
 	}
 	s.operators = &http.Server{
-		Handler: admin.Handler(s.metrics, s.adminToken, operations{s.live, s.ready}), ReadHeaderTimeout: 10 * time.Second,
+		Handler: admin.Handler(s.metrics, s.adminToken, operations{s}), ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout: time.Minute, WriteTimeout: 30 * time.Second, ErrorLog: quiet,
 	}
 	if s.certificate != nil {

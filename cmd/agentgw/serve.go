@@ -80,7 +80,7 @@ func (c *cli) untilStopped(s *server, signals signals) error {
 			s.stop(context.Background())
 			return exit(exitCannotRun, err)
 		case <-signals.hangUp:
-			_ = operations{s.live, s.ready}.Reload(s.background) // what is wrong is in the log
+			_ = operations{s}.Reload(s.background) // what is wrong is in the log
 		case got := <-signals.stop:
 			s.log.Info("stopping", "signal", got.String())
 			running = false

@@ -27,6 +27,12 @@ type Operations interface {
 	// Reload takes over the registry file as it is now. The error is all that
 	// is wrong with it; then what was in force before still is.
 	Reload(context.Context) error
+	// Tenants lists those that have called lately or are blocked, by id.
+	Tenants() []Tenant
+	// Block refuses a tenant's calls until Unblock or a restart, ends those that
+	// run, and counts them. The tenant need not have called yet.
+	Block(tenant string) (ended int)
+	Unblock(tenant string)
 }
 
 // Handler serves all of the operators' side. An empty token lets nobody in.

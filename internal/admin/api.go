@@ -22,6 +22,7 @@ func operate(o Operations) http.Handler {
 		}
 		answer(w, http.StatusOK, reloaded{Reloaded: true, SHA256: o.Config().Running})
 	})
+	tenants(mux, o)
 	mux.HandleFunc("/admin/v1/", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, http.StatusNotFound, fault{"not_found", "there is nothing at this path for this method"})
 	})

@@ -132,6 +132,8 @@ func (a *attempt) endedBy(refusal *Error) receipts.Ending {
 		return receipts.UpstreamAborted
 	case refusal.Code == Draining:
 		return receipts.Shutdown
+	case refusal.Code == TenantBlocked:
+		return receipts.Blocked
 	}
 	return receipts.Complete
 }

@@ -6,9 +6,10 @@ import (
 	"sync"
 )
 
-// running is one upstream call under way, as the drain sees it.
+// running is one upstream call under way, as those see it who may end it.
 type running struct {
 	cancel context.CancelCauseFunc
+	tenant string // by its partition key
 
 	mu       sync.Mutex
 	isStream bool
@@ -77,10 +78,13 @@ type calls struct {
 	mu       sync.Mutex
 	set      map[*running]struct{}
 	draining bool
+	blocked  map[string]bool // tenants
 }
 
-func (c *calls) add(cancel context.CancelCauseFunc) *running {
-	r := &running{cancel: cancel}
+// add counts a call among those under way. One that was admitted just before its
+// tenant was blocked is ended here.
+func (c *calls) add(cancel context.CancelCauseFunc, tenant string) *running {
+	r := &running{cancel: cancel, tenant: tenant}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.set == nil {
@@ -88,7 +92,34 @@ func (c *calls) add(cancel context.CancelCauseFunc) *running {
 	}
 	c.set[r] = struct{}{}
 	r.leaving = c.draining
+	if c.blocked[tenant] {
+		cancel(errBlocked)
+	}
 	return r
+}
+
+// block ends the calls of a tenant, those on their way to add too, and counts
+// those under way.
+func (c *calls) block(tenant string) (ended int) {
+	c.mu.Lock()
+	if c.blocked == nil {
+		c.blocked = map[string]bool{}
+	}
+	c.blocked[tenant] = true
+	c.mu.Unlock()
+	c.each(func(r *running) {
+		if r.tenant == tenant {
+			r.cancel(errBlocked)
+			ended++
+		}
+	})
+	return ended
+}
+
+func (c *calls) unblock(tenant string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.blocked, tenant)
 }
 
 func (c *calls) remove(r *running) {

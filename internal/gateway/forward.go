@@ -27,6 +27,7 @@ var (
 	errStreamIdle = errors.New("the upstream sent nothing for AGENTGATE_STREAM_IDLE")
 	errStreamMax  = errors.New("the stream reached AGENTGATE_STREAM_MAX")
 	errShutdown   = errors.New("the gateway is draining")
+	errBlocked    = errors.New("the tenant was blocked")
 )
 
 var quiet = log.New(io.Discard, "", 0) // ReverseProxy's own log repeats what upstreams say
@@ -60,7 +61,7 @@ func (g *Gateway) forward(call *Call, service *registry.Service, target *registr
 
 	ctx, cancel := context.WithCancelCause(call.In.Context())
 	defer cancel(nil)
-	running := g.running.add(cancel)
+	running := g.running.add(cancel, at.record.Tenant)
 	defer g.running.remove(running)
 
 	request := upstreamRequest(ctx, call.In, target, call.RequestID, g.userAgent)
@@ -135,6 +136,8 @@ func brokenBy(upstream, client context.Context, out *answer) receipts.Ending {
 	switch cause := context.Cause(upstream); {
 	case errors.Is(cause, errShutdown):
 		return receipts.Shutdown
+	case errors.Is(cause, errBlocked):
+		return receipts.Blocked
 	case errors.Is(cause, errStreamIdle), errors.Is(cause, errStreamMax), errors.Is(cause, errFirstByte):
 		return receipts.Timeout
 	case out.stall.cut():
@@ -155,6 +158,8 @@ func (g *Gateway) upstreamError(ctx context.Context, call *Call, service *regist
 		return &Error{Code: UpstreamTimeout, Message: fmt.Sprintf("%s did not begin to answer within %s (services.%s.timeout)", service.Name, service.Timeout, service.Name), Ran: true}
 	case errors.Is(cause, errShutdown):
 		return &Error{Code: Draining, Message: "the gateway is shutting down", Ran: true}
+	case errors.Is(cause, errBlocked):
+		return &Error{Code: TenantBlocked, Message: "the operator has blocked this tenant", Never: true, Ran: true}
 	case call.In.Context().Err() != nil:
 		return &Error{Code: Internal, Message: "the caller hung up", Err: http.ErrAbortHandler}
 	case errors.Is(err, errGuarded):

@@ -113,6 +113,14 @@ func New(p Parts) *Gateway {
 // http.Server.Shutdown.
 func (g *Gateway) Drain() (streams, others int) { return g.running.drain() }
 
+// Block ends every call of a tenant, named by its partition key, that is under
+// way or admitted already, and counts those under way. To refuse later ones is
+// the limiter's part, which comes first.
+func (g *Gateway) Block(tenant string) (ended int) { return g.running.block(tenant) }
+
+// Unblock lets the calls of a tenant run again.
+func (g *Gateway) Unblock(tenant string) { g.running.unblock(tenant) }
+
 // Cut ends every call that is still under way.
 func (g *Gateway) Cut() {
 	g.running.each(func(r *running) { r.cancel(errShutdown) })

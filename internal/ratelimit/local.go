@@ -119,6 +119,18 @@ func (l *Local) Blocked(table Table, tenant string) bool {
 	return m != nil && (*m)[tenantName{table, tenant}]
 }
 
+// BlockedTenants lists the blocked tenants of a table, in no order.
+func (l *Local) BlockedTenants(table Table) (list []string) {
+	if m := l.blocked.Load(); m != nil {
+		for t := range *m {
+			if t.table == table {
+				list = append(list, t.name)
+			}
+		}
+	}
+	return list
+}
+
 func (l *Local) setBlocked(name tenantName, on bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
