@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -102,5 +103,28 @@ func TestCommandsInStep(t *testing.T) {
 	have[root.Name()+" completion"] = true // cobra's own, added when it runs
 	if diff := cmp.Diff(slices.Sorted(maps.Keys(have)), slices.Sorted(maps.Keys(listed))); diff != "" {
 		t.Errorf("the commands (-) and README's (+):\n%s", diff)
+	}
+}
+
+// TestSettingsNamedExist: the pages for users name no setting that is none.
+func TestSettingsNamedExist(t *testing.T) {
+	files, err := filepath.Glob("../../docs/*.md")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	have := map[string]bool{}
+	for _, r := range config.Table() {
+		have[r.Name] = true
+	}
+	for _, file := range append(files, "../../README.md") {
+		page, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range regexp.MustCompile("AGENTGATE_[A-Z_]+").FindAllString(string(page), -1) {
+			if !have[name] {
+				t.Errorf("%s names %s, which is no setting", file, name)
+			}
+		}
 	}
 }
