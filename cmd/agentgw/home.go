@@ -114,7 +114,7 @@ func noState(folder string) error {
 		return err
 	}
 	if _, err := os.Stat(filepath.Join(folder, store.FileName)); errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%s: no %s there: has a gateway run with it (--data-dir)?", folder, store.FileName)
+		return fmt.Errorf("%s: no %s there: has a gateway run with it (--data)?", folder, store.FileName)
 	}
 	return nil
 }
@@ -122,7 +122,7 @@ func noState(folder string) error {
 // noFolder is the error of a data folder that is not there, or nil.
 func noFolder(folder string) error {
 	if _, err := os.Stat(folder); errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%s: no data folder there: has a gateway run with it (--data-dir)?", folder)
+		return fmt.Errorf("%s: no data folder there: has a gateway run with it (--data)?", folder)
 	}
 	return nil
 }

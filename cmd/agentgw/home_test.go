@@ -14,10 +14,10 @@ func TestWhatReadsMakesNothing(t *testing.T) {
 	for _, args := range []string{"keys list", "keys list --json", "keys revoke k", "credentials list", "credentials remove --service s"} {
 		for _, existing := range []bool{false, true} {
 			folder := "missing"
-			want := "agentgw: missing: no data folder there: has a gateway run with it (--data-dir)?\n"
+			want := "agentgw: missing: no data folder there: has a gateway run with it (--data)?\n"
 			if existing {
 				folder = b.t.TempDir()
-				want = "agentgw: " + folder + ": no state.db there: has a gateway run with it (--data-dir)?\n"
+				want = "agentgw: " + folder + ": no state.db there: has a gateway run with it (--data)?\n"
 			}
 			stdout, stderr := b.want(exitCannotRun, append(strings.Split(args, " "), "--data", folder)...)
 			if stdout != "" || stderr != want {
