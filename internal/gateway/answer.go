@@ -32,10 +32,9 @@ func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 // WriteHeader keeps a final status back until there is something to send with
 // it, so that an answer whose outcome cannot be recorded can still become a
 // refusal. Whoever is done without having written calls commit. A 1xx goes out
-// at once, without what does not reach the agent.
+// at once.
 func (a *answer) WriteHeader(status int) {
 	if status < 200 && status != http.StatusSwitchingProtocols {
-		keep(a.Header())
 		a.stall.begin()
 		a.ResponseWriter.WriteHeader(status)
 		a.stall.end()

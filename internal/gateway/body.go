@@ -4,35 +4,26 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"time"
 )
 
 // bodiless reports whether an answer ends with its header (RFC 9110, 6.4.1).
 func bodiless(res *http.Response) bool {
 	return res.Request.Method == http.MethodHead || res.StatusCode == http.StatusNoContent ||
-		res.StatusCode == http.StatusNotModified || res.ContentLength == 0
+		res.StatusCode == http.StatusNotModified || res.ContentLength == 0 && len(res.Trailer) == 0
 }
 
-// body is an upstream's body on its way to the agent. It withholds the bytes
-// that complete the answer until finish has made the outcome durable: of a
-// bounded answer those are its last bytes, of any other the terminator, which
-// the server writes only when reading has ended.
+// body reads an upstream's answer. It withholds the bytes that complete the
+// answer until finish has made the outcome durable: of a bounded answer those
+// are its last bytes, of any other the terminator, which the server writes only
+// when reading has ended.
 type body struct {
-	io.ReadCloser
-	res    *http.Response
-	left   int64 // bytes to come; -1 where that is not known
-	read   int64 // bytes so far
-	finish func() error
-	ended  bool
-	idle   time.Duration
-	timer  timer
-	old    timer
-	border *running
-}
-
-type timer interface {
-	Reset(time.Duration) bool
-	Stop() bool
+	res      *http.Response
+	left     int64 // bytes to come; -1 where that is not known
+	read     int64 // bytes so far
+	patience *patience
+	border   *running // of a stream of events; else nil
+	finish   func() error
+	ended    bool
 }
 
 func (b *body) end() error {
@@ -47,11 +38,9 @@ func (b *body) Read(p []byte) (int, error) {
 	if b.border != nil && b.border.leave() {
 		return 0, errShutdown
 	}
-	n, err := b.ReadCloser.Read(p)
+	n, err := b.res.Body.Read(p)
 	b.read += int64(n)
-	if b.timer != nil {
-		b.timer.Reset(b.idle)
-	}
+	b.patience.heard()
 	if b.border != nil && n > 0 {
 		b.border.saw(p[:n])
 	}
@@ -67,14 +56,4 @@ func (b *body) Read(p []byte) (int, error) {
 		}
 	}
 	return n, err
-}
-
-func (b *body) Close() error {
-	if b.timer != nil {
-		b.timer.Stop()
-	}
-	if b.old != nil {
-		b.old.Stop()
-	}
-	return b.ReadCloser.Close()
 }

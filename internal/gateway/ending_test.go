@@ -3,6 +3,7 @@ package gateway_test
 import (
 	"io"
 	"net/http"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -126,27 +127,21 @@ func resetUpstream(rw http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-// faultyClock is a clock whose timers of the idle time panic once it is broken:
-// the nearest thing to a fault of the gateway's own while it reads an upstream.
+// faultyClock is a clock that panics, once it is broken, when it is read because
+// something came from an upstream: the nearest thing to a fault of the gateway's
+// own in the middle of an answer.
 type faultyClock struct {
 	clockwork.Clock
 	broken atomic.Bool
 }
 
-func (c *faultyClock) AfterFunc(d time.Duration, f func()) clockwork.Timer {
-	return faultyTimer{c.Clock.AfterFunc(d, f), c}
-}
-
-type faultyTimer struct {
-	clockwork.Timer
-	clock *faultyClock
-}
-
-func (t faultyTimer) Reset(d time.Duration) bool {
-	if d == 5*time.Minute && t.clock.broken.Load() {
-		panic("a fault of ours")
+func (c *faultyClock) Now() time.Time {
+	if c.broken.Load() {
+		if pc, _, _, ok := runtime.Caller(1); ok && strings.HasSuffix(runtime.FuncForPC(pc).Name(), "(*patience).heard") {
+			panic("a fault of ours")
+		}
 	}
-	return t.Timer.Reset(d)
+	return c.Clock.Now()
 }
 
 func (d *drill) each(f func(*open)) {

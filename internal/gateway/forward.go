@@ -4,16 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"log"
-	"maps"
-	"mime"
 	"net"
 	"net/http"
-	"net/http/httputil"
+	"net/http/httptrace"
 	"net/url"
 	"strings"
-	"sync"
 
 	"agentgw/internal/receipts"
 	"agentgw/internal/registry"
@@ -30,105 +25,89 @@ var (
 	errBlocked    = errors.New("the tenant was blocked")
 )
 
-var quiet = log.New(io.Discard, "", 0) // ReverseProxy's own log repeats what upstreams say
-
-// buffers lends copy buffers of one size.
-type buffers struct {
-	size int
-	pool sync.Pool
-}
-
-// A stream of events keeps its buffer while nothing comes, and its events are
-// small: as large a one as other answers get would be half of what it costs.
-const (
-	answerBuffer = 32 << 10
-	eventBuffer  = 4 << 10
-)
-
-func (b *buffers) Get() []byte {
-	if p, ok := b.pool.Get().(*[]byte); ok {
-		return *p
-	}
-	return make([]byte, b.size)
-}
-
-func (b *buffers) Put(p []byte) { b.pool.Put(&p) }
-
 // forward calls the upstream and relays its answer. The end of the answer is
 // withheld until the outcome is durable and the slot is free.
 func (g *Gateway) forward(call *Call, service *registry.Service, target *registry.Target,
-	credential vault.Credential, out *answer, at *attempt, release func()) (refusal *Error) {
+	credential vault.Credential, out *answer, at *attempt, release func()) *Error {
 
 	ctx, cancel := context.WithCancelCause(call.In.Context())
 	defer cancel(nil)
 	running := g.running.add(cancel, at.record.Tenant)
 	defer g.running.remove(running)
+	patience := patience{clock: g.clock, cancel: cancel}
+	defer patience.stop()
+	interim := newInterim(out)
 
-	request := upstreamRequest(ctx, call.In, target, call.RequestID, g.userAgent)
+	request := upstreamRequest(httptrace.WithClientTrace(ctx, &interim.trace), call.In, target, call.RequestID, g.userAgent)
+	// Last, so that no rule about what may not pass on can take it away.
+	credential.Apply(request)
 
-	stopFirst := func() bool { return true }
-	if service.Timeout > 0 {
-		stopFirst = g.clock.AfterFunc(service.Timeout, func() { cancel(errFirstByte) }).Stop
-	}
-	defer stopFirst()
 	sent := g.clock.Now()
-
-	// The gateway's own fields belong to the final answer: a 1xx that comes first
-	// would take them with it, as ReverseProxy clears the header after each.
-	own := maps.Clone(out.Header())
-	clear(out.Header())
-	var proxy httputil.ReverseProxy
-	proxy = httputil.ReverseProxy{
-		// Last, so that no rule about what may not pass on can take it away.
-		Rewrite:    func(r *httputil.ProxyRequest) { credential.Apply(r.Out) },
-		Transport:  sendOnce{g.transport(service.AllowPrivate), target.Body},
-		BufferPool: &g.answers,
-		ErrorLog:   quiet,
-		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) {
-			refusal = g.upstreamError(ctx, call, service, err)
-		},
-		ModifyResponse: func(res *http.Response) error {
-			stopFirst()
-			after := g.clock.Now().Sub(sent)
-			at.answered(res.StatusCode, after)
-			g.answered(service.Name, after)
-			maps.Copy(out.Header(), own)
-			if res.Header["Content-Type"] == nil {
-				out.Header()["Content-Type"] = nil // or the server would guess one
-			}
-			oneAuthor(out.Header(), res.Header, res.StatusCode)
-			err := g.relay(ctx, cancel, res, at, running, release, service.BaseURL)
-			if running.isStream { // which relay, above, has set or not
-				proxy.BufferPool = &g.events
-			}
-			return err
-		},
+	patience.await(sent, service.Timeout)
+	res, err := sendOnce{g.transport(service.AllowPrivate)}.RoundTrip(request)
+	interim.end()
+	if err != nil {
+		return g.upstreamError(ctx, call, service, err)
 	}
-	defer func() {
-		p := recover()
-		at.sent(out.written)
-		if (p != nil || refusal != nil) && !out.begun {
-			// The upstream's headers are of an answer that will not be given.
-			out.status = 0
-			clear(out.Header())
-			maps.Copy(out.Header(), own)
+	defer func() { _ = res.Body.Close() }()
+
+	began := g.clock.Now()
+	at.answered(res.StatusCode, began.Sub(sent))
+	g.answered(service.Name, began.Sub(sent))
+	if refusal := unfit(res, service.BaseURL); refusal != nil {
+		return refusal
+	}
+	keepTrailer(res.Trailer)
+	if len(res.Trailer) > 0 {
+		res.Header.Del("Content-Length") // which HTTP/2 has beside a trailer, and HTTP/1 instead of one
+	}
+	patience.follow(began, at.settings.StreamIdle, at.settings.StreamMax)
+	b := &body{res: res, left: res.ContentLength, patience: &patience}
+	b.finish = func() error {
+		at.sent(b.read) // all of it: what is withheld now goes out next
+		if err := at.outcome(); err != nil {
+			return err
 		}
-		if p != nil && p != http.ErrAbortHandler {
-			at.ending(receipts.Panic)
-			panic(p)
+		release()
+		return nil
+	}
+	lent := &g.answers
+	if isEvents(res.Header.Get("Content-Type")) {
+		running.stream()
+		b.border, lent = running, &g.events
+	}
+
+	defer func() { at.sent(out.written) }() // on a panic too
+	err = relay(out, res, b, lent)
+	if at.lost != nil {
+		return at.lost
+	}
+	if err != nil || out.failed != nil {
+		at.ending(brokenBy(ctx, call.In.Context(), out))
+		return &Error{Code: Internal, Message: "the transfer broke", Err: http.ErrAbortHandler}
+	}
+	return nil
+}
+
+// unfit says why an answer is not one that an agent may get, or nil.
+func unfit(res *http.Response, base *url.URL) *Error {
+	if location := res.Header.Get("Location"); location != "" && res.StatusCode/100 == 3 {
+		to, err := res.Request.URL.Parse(location)
+		if err != nil || !strings.EqualFold(to.Host, base.Host) || to.Scheme != base.Scheme || to.User != nil {
+			return &Error{Code: UpstreamRedirect, Message: "the service answered with a redirect that leads away from it", Ran: true}
 		}
-		if at.lost != nil {
-			refusal = at.lost
-		}
-		if at.lost == nil && (p != nil || out.failed != nil) {
-			at.ending(brokenBy(ctx, call.In.Context(), out))
-			if refusal == nil {
-				refusal = &Error{Code: Internal, Message: "the transfer broke", Err: http.ErrAbortHandler}
-			}
-		}
-	}()
-	proxy.ServeHTTP(out, request)
-	return refusal
+	}
+	if res.StatusCode < http.StatusOK {
+		// An upgrade that nobody asked for, or a number that is no status.
+		return &Error{Code: UpstreamUnreachable, Message: fmt.Sprintf("the service answered with status %d, which is no answer to this call", res.StatusCode), Ran: true}
+	}
+	return nil
+}
+
+// isEvents reports whether a Content-Type is that of an event stream.
+func isEvents(contentType string) bool {
+	media, _, _ := strings.Cut(contentType, ";")
+	return strings.EqualFold(strings.TrimSpace(media), "text/event-stream")
 }
 
 // brokenBy says how a transfer that did not reach its end was broken.
@@ -177,54 +156,4 @@ func (g *Gateway) upstreamError(ctx context.Context, call *Call, service *regist
 	var dial *net.OpError
 	ran := !errors.As(err, &dial) || dial.Op != "dial" // what was never reached has done nothing
 	return &Error{Code: UpstreamUnreachable, Message: fmt.Sprintf("%s could not be reached or broke off before it answered", call.Act.Service), Ran: ran, Err: err}
-}
-
-// relay prepares an upstream's answer for the agent.
-func (g *Gateway) relay(ctx context.Context, cancel context.CancelCauseFunc, res *http.Response, at *attempt, running *running, release func(), base *url.URL) error {
-	if location := res.Header.Get("Location"); location != "" && res.StatusCode/100 == 3 {
-		to, err := res.Request.URL.Parse(location)
-		if err != nil || !strings.EqualFold(to.Host, base.Host) || to.Scheme != base.Scheme || to.User != nil {
-			return &Error{Code: UpstreamRedirect, Message: "the service answered with a redirect that leads away from it", Ran: true}
-		}
-	}
-	if res.StatusCode < http.StatusOK {
-		// An upgrade that nobody asked for, or a number that is no status.
-		return &Error{Code: UpstreamUnreachable, Message: fmt.Sprintf("the service answered with status %d, which is no answer to this call", res.StatusCode), Ran: true}
-	}
-	keep(res.Header)
-	keepTrailer(res.Trailer)
-	if len(res.Trailer) > 0 {
-		res.Header.Del("Content-Length") // which HTTP/2 has beside a trailer, and HTTP/1 instead of one
-	}
-	b := &body{ReadCloser: res.Body, res: res, left: -1, idle: at.settings.StreamIdle}
-	b.finish = func() error {
-		at.sent(b.read) // all of it: what is withheld now goes out next
-		if err := at.outcome(); err != nil {
-			return err
-		}
-		release()
-		return nil
-	}
-	if res.ContentLength >= 0 {
-		b.left = res.ContentLength
-	}
-	if bodiless(res) {
-		// The header is the end of such an answer, so it is what has to wait. A
-		// length in it is that of another answer, and the agent, whose own
-		// request was a POST, would wait for so many bytes.
-		res.Header.Del("Content-Length")
-		return b.end()
-	}
-	if media, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type")); media == "text/event-stream" {
-		b.border = running
-		running.stream()
-	}
-	if b.idle > 0 {
-		b.timer = g.clock.AfterFunc(b.idle, func() { cancel(errStreamIdle) })
-	}
-	if at.settings.StreamMax > 0 {
-		b.old = g.clock.AfterFunc(at.settings.StreamMax, func() { cancel(errStreamMax) })
-	}
-	res.Body = b
-	return nil
 }

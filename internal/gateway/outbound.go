@@ -47,7 +47,10 @@ func upstreamRequest(ctx context.Context, in *http.Request, target *registry.Tar
 		if out.Header.Get("Content-Type") == "" {
 			out.Header.Set("Content-Type", "application/json")
 		}
-		out.ContentLength = int64(len(target.Body)) // the body itself is sendOnce's to add
+		// Of a kind that the transport knows to be in memory: else it would send
+		// the header by itself first, a write, a packet and a wakeup more.
+		out.Body = io.NopCloser(bytes.NewReader(target.Body))
+		out.ContentLength = int64(len(target.Body))
 	}
 	return out
 }
@@ -56,14 +59,7 @@ func upstreamRequest(ctx context.Context, in *http.Request, target *registry.Tar
 // one request out. http.Transport sends a request again when a kept-alive
 // connection dies under it, if the method is a safe one or an Idempotency-Key
 // is there, and the body is none or can be had twice (GetBody).
-//
-// It adds the body that is in memory. ReverseProxy would hide that it is, and
-// the transport then sends the header by itself first: a write, a packet and a
-// wakeup of the upstream more.
-type sendOnce struct {
-	http.RoundTripper
-	body []byte // nil: none
-}
+type sendOnce struct{ http.RoundTripper }
 
 type noBody struct{}
 
@@ -72,9 +68,6 @@ func (noBody) Close() error             { return nil }
 
 func (t sendOnce) RoundTrip(r *http.Request) (*http.Response, error) {
 	r.GetBody = nil
-	if t.body != nil {
-		r.Body = io.NopCloser(bytes.NewReader(t.body))
-	}
 	if r.Body == nil || r.Body == http.NoBody {
 		switch r.Method {
 		case http.MethodGet, http.MethodHead, http.MethodOptions:

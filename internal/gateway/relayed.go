@@ -9,8 +9,7 @@ import (
 )
 
 // kept are the answer headers that never reach an agent: they carry credentials
-// or sessions of the service, or speak in the gateway's name. Hop-by-hop
-// headers are the ReverseProxy's to remove.
+// or sessions of the service, or speak in the gateway's name.
 func kept(name string) bool {
 	switch name {
 	case "Set-Cookie", "Set-Cookie2", "Authorization", "Proxy-Authenticate", "Authentication-Info",
@@ -20,11 +19,23 @@ func kept(name string) bool {
 	return strings.HasPrefix(name, "Agentgate-")
 }
 
-// keep takes out of an answer's header what does not reach the agent.
-func keep(h http.Header) {
-	for name := range h {
-		if kept(name) {
-			delete(h, name)
+// hopByHop are the headers that speak of one connection (RFC 9110, section
+// 7.6.1), those among them that nobody names in Connection any more.
+func hopByHop(name string) bool {
+	switch name {
+	case "Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer",
+		"Transfer-Encoding", "Upgrade":
+		return true
+	}
+	return false
+}
+
+// pass puts on to what reaches the agent of an answer's header.
+func pass(to, header http.Header) {
+	connection := header["Connection"]
+	for name, values := range header {
+		if !hopByHop(name) && !kept(name) && (connection == nil || !httpguts.HeaderValuesContainsToken(connection, name)) {
+			to[name] = values
 		}
 	}
 }
@@ -43,9 +54,9 @@ func oneAuthor(own, upstream http.Header, status int) {
 	delete(out, "Ratelimit-Policy")
 }
 
-// keepTrailer is keep for the trailer, where some fields have no place at all
-// (RFC 9110, section 6.5.1): whoever merges it into the header would take a
-// length or a session from behind the body.
+// keepTrailer takes out of a trailer what does not reach the agent, and those
+// fields that have no place in one (RFC 9110, section 6.5.1): whoever merges it
+// into the header would take a length or a session from behind the body.
 func keepTrailer(h http.Header) {
 	for name := range h {
 		if kept(name) || !httpguts.ValidTrailerHeader(name) {

@@ -14,8 +14,7 @@ import (
 // deadline passes, whether anything is being written or not, and would end each
 // stream that is quiet for longer than a client may be.
 //
-// begin and end are for whoever writes, one at a time; ReverseProxy flushes a
-// first time from a goroutine of its own.
+// begin and end are for whoever writes, one at a time.
 type stall struct {
 	clock   clockwork.Clock
 	limit   time.Duration // 0: none

@@ -1,0 +1,52 @@
+package gateway
+
+import (
+	"maps"
+	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
+	"sync"
+)
+
+// interim relays the 1xx answers that come before the final one (RFC 9110,
+// section 15.2). The transport tells of them from a goroutine of its own, and
+// maybe still when it has given up: over is that nobody wants them any more.
+type interim struct {
+	out   *answer
+	trace httptrace.ClientTrace
+
+	mu   sync.Mutex
+	over bool
+}
+
+func newInterim(out *answer) *interim {
+	i := &interim{out: out}
+	i.trace.Got1xxResponse = i.relay
+	return i
+}
+
+// relay sends one on. The gateway's own fields belong to the final answer and
+// stay out of it.
+func (i *interim) relay(status int, header textproto.MIMEHeader) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.over {
+		return nil
+	}
+	h := i.out.Header()
+	own := maps.Clone(h)
+	clear(h)
+	pass(h, http.Header(header))
+	i.out.WriteHeader(status)
+	clear(h)
+	maps.Copy(h, own)
+	return nil
+}
+
+// end is that the final answer is there, or none will be. The answer's header
+// and connection are the caller's again.
+func (i *interim) end() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.over = true
+}

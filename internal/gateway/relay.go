@@ -1,0 +1,127 @@
+package gateway
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+)
+
+// buffers lends copy buffers of one size.
+type buffers struct {
+	size int
+	pool sync.Pool
+}
+
+// A stream of events keeps its buffer while nothing comes, and its events are
+// small: as large a one as other answers get would be half of what it costs.
+const (
+	answerBuffer = 32 << 10
+	eventBuffer  = 4 << 10
+)
+
+func (b *buffers) get() *[]byte {
+	if p, ok := b.pool.Get().(*[]byte); ok {
+		return p
+	}
+	p := make([]byte, b.size)
+	return &p
+}
+
+func (b *buffers) put(p *[]byte) { b.pool.Put(p) }
+
+// relay gives the agent an upstream's answer: its header, its body as b reads
+// it, and its trailer. An error is that it did not come to its end, and then
+// the agent must not take what it got for a whole answer.
+//
+// The header goes out with the first bytes of an answer of known length, and
+// else at once, since they may be long in coming. So what a failure at the end
+// of a short answer still finds in out is the gateway's own header alone.
+//
+// httputil.ReverseProxy does the same, and half as much again for what it
+// cannot know: that the request is the gateway's own, made from nothing.
+func relay(out *answer, res *http.Response, b *body, lent *buffers) error {
+	if bodiless(res) {
+		// The header is the end of such an answer, so it is what has to wait. A
+		// length in it is that of another answer, and the agent, whose own
+		// request was a POST, would wait for so many bytes.
+		res.Header.Del("Content-Length")
+		if err := b.end(); err != nil {
+			return err
+		}
+		begin(out, res)
+		out.commit()
+		return nil
+	}
+	live := b.border != nil || res.ContentLength < 0
+	if live {
+		begin(out, res)
+		if err := out.FlushError(); err != nil {
+			return err
+		}
+	}
+	buffer := lent.get()
+	defer lent.put(buffer)
+	for {
+		n, err := b.Read(*buffer)
+		if n > 0 {
+			if !out.begun {
+				begin(out, res)
+			}
+			if _, err := out.Write((*buffer)[:n]); err != nil {
+				return err
+			}
+			if live {
+				if err := out.FlushError(); err != nil {
+					return err
+				}
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return finish(out, res)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// begin puts an upstream's status and header on the answer.
+func begin(out *answer, res *http.Response) {
+	h := out.Header()
+	oneAuthor(h, res.Header, res.StatusCode)
+	pass(h, res.Header)
+	if res.Header["Content-Type"] == nil {
+		h["Content-Type"] = nil // or the server would guess one
+	}
+	if len(res.Trailer) > 0 {
+		names := make([]string, 0, len(res.Trailer))
+		for name := range res.Trailer {
+			names = append(names, name)
+		}
+		h["Trailer"] = []string{strings.Join(names, ", ")}
+	}
+	out.WriteHeader(res.StatusCode)
+}
+
+// finish puts an upstream's trailer on the answer, what it announced and what
+// it did not alike.
+func finish(out *answer, res *http.Response) error {
+	if !out.begun { // a body of no bytes
+		begin(out, res)
+		out.commit()
+	}
+	if len(res.Trailer) == 0 {
+		return nil
+	}
+	h := out.Header()
+	for name, values := range res.Trailer {
+		if len(values) > 0 {
+			h[http.TrailerPrefix+name] = values
+		}
+	}
+	// Sent now, the answer is in chunks, which alone have room for a trailer;
+	// a short one would be given a length when the handler ends.
+	return out.FlushError()
+}
