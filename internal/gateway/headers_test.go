@@ -296,6 +296,26 @@ func TestTrailers(t *testing.T) {
 	}
 }
 
+// TestTrailerIsAnnounced: who wants to know what will come behind the body is
+// told before it.
+func TestTrailerIsAnnounced(t *testing.T) {
+	w := newWire(t, "", says("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum, Set-Cookie\r\n\r\n2\r\n{}\r\n0\r\nX-Sum: 7\r\n\r\n"))
+	g := headeredWorld(t, w)
+	request, err := http.NewRequest("POST", g.server.URL+"/v1/act", strings.NewReader(`{"service":"bare","action":"get"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer "+g.keys["k"])
+	res, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	if diff := cmp.Diff(http.Header{"X-Sum": nil}, res.Trailer); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // TestLargeAnswerHeaders: a header of up to 256 KiB is relayed, many lines of it
 // too; a larger one is a refusal that says why, frees the slot, and is the last
 // thing on its connection.

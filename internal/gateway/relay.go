@@ -79,7 +79,8 @@ func relay(out *answer, res *http.Response, b *body, lent *buffers) error {
 			}
 		}
 		if errors.Is(err, io.EOF) {
-			return finish(out, res)
+			finish(out, res)
+			return nil
 		}
 		if err != nil {
 			return err
@@ -107,21 +108,14 @@ func begin(out *answer, res *http.Response) {
 
 // finish puts an upstream's trailer on the answer, what it announced and what
 // it did not alike.
-func finish(out *answer, res *http.Response) error {
+func finish(out *answer, res *http.Response) {
 	if !out.begun { // a body of no bytes
 		begin(out, res)
 		out.commit()
 	}
-	if len(res.Trailer) == 0 {
-		return nil
-	}
-	h := out.Header()
 	for name, values := range res.Trailer {
 		if len(values) > 0 {
-			h[http.TrailerPrefix+name] = values
+			out.Header()[http.TrailerPrefix+name] = values
 		}
 	}
-	// Sent now, the answer is in chunks, which alone have room for a trailer;
-	// a short one would be given a length when the handler ends.
-	return out.FlushError()
 }
