@@ -55,18 +55,18 @@ func (c *recent) addLocked(id string, kind Kind, p place) {
 		c.sieve.add(p.segment, id)
 	}
 	if e == nil {
-		e = new(recentEntry)
+		e = c.makeRoomLocked(id)
 		e.places = e.pair[:0]
-		c.makeRoomLocked(id)
 		c.entries[id] = e
 	}
 	e.places = append(e.places, p)
 	e.open = kind == KindIntent
 }
 
-// makeRoomLocked gives id a place in the ring, that of the oldest entry which
-// is not open. It looks at a few only: were all of them open, the ring grows.
-func (c *recent) makeRoomLocked(id string) {
+// makeRoomLocked gives id a place in the ring and an entry, those of the oldest
+// entry which is not open. It looks at a few only: were all of them open, the
+// ring grows.
+func (c *recent) makeRoomLocked(id string) *recentEntry {
 	if c.entries == nil {
 		c.entries = make(map[string]*recentEntry)
 	}
@@ -77,11 +77,12 @@ func (c *recent) makeRoomLocked(id string) {
 			if e := c.entries[c.ring[old]]; !e.open {
 				delete(c.entries, c.ring[old])
 				c.ring[old] = id
-				return
+				return e
 			}
 		}
 	}
 	c.ring = append(c.ring, id)
+	return new(recentEntry)
 }
 
 // forget empties it.

@@ -12,6 +12,7 @@ const segmentSize = 64 << 20
 type segment struct {
 	disk  disk
 	file  *os.File
+	self  os.FileInfo // of file: which one it is, not how it stands
 	path  string
 	first uint64
 	size  int64 // where the next byte goes; nothing stands behind it
@@ -30,7 +31,7 @@ func createSegment(d disk, folder string, first uint64, limit int64) (*segment, 
 		f.Close()
 		return nil, err
 	}
-	return &segment{disk: d, file: f, path: path, first: first}, nil
+	return newSegment(d, f, path, first, 0)
 }
 
 // openSegment opens the last file of a log whose good bytes end at size.
@@ -41,7 +42,15 @@ func openSegment(d disk, folder string, first uint64, size, limit int64) (*segme
 		return nil, err
 	}
 	reserve(f, limit)
-	return &segment{disk: d, file: f, path: path, first: first, size: size}, nil
+	return newSegment(d, f, path, first, size)
+}
+
+func newSegment(d disk, f *os.File, path string, first uint64, size int64) (*segment, error) {
+	self, err := f.Stat()
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return &segment{disk: d, file: f, self: self, path: path, first: first, size: size}, nil
 }
 
 // write puts b behind what is there; it is not on disk before sync.
@@ -61,12 +70,8 @@ func (s *segment) sync() error {
 	if err := s.disk.sync(s.file); err != nil {
 		return err
 	}
-	mine, err := s.file.Stat()
-	if err != nil {
-		return err
-	}
 	named, err := os.Stat(s.path)
-	if err != nil || !os.SameFile(mine, named) {
+	if err != nil || !os.SameFile(s.self, named) {
 		return errMoved
 	}
 	return nil
