@@ -120,11 +120,15 @@ func TestUnserved(t *testing.T) {
 	for _, p := range load(t, "testdata/whole.yaml").Unserved() {
 		paths = append(paths, p.Path)
 	}
-	if diff := cmp.Diff([]string{"issuers[0]", "services.llm.websocket", "tunnels", "rules[0]", "identity_limits"}, paths); diff != "" {
+	if diff := cmp.Diff([]string{"issuers[0]", "services.search.passthrough", "services.llm.access", "services.llm.passthrough", "services.llm.websocket", "tunnels", "rules[0]", "identity_limits"}, paths); diff != "" {
 		t.Error(diff)
 	}
 	s, err := registry.Parse("r", []byte("rules: []\nidentity_limits: {}\ntunnels: {}\nissuers: []\n"))
 	if err != nil || s.Unserved() != nil {
+		t.Error(err, s.Unserved())
+	}
+	s, err = registry.Parse("r", []byte("services: {a: {base_url: http://a.example, dialect: openai}}\n"))
+	if err != nil || len(s.Unserved()) != 1 || s.Unserved()[0].Path != "services.a.dialect" {
 		t.Error(err, s.Unserved())
 	}
 }
