@@ -111,6 +111,8 @@ func TestReceiptsVerifyExits(t *testing.T) {
 			}},
 		{name: "a torn tail that nobody repaired", code: 0, says: "next start repairs",
 			change: func(b *bench) { b.write(firstSegment, append(b.read(firstSegment), `{"batch":{"fi`...)) }},
+		{name: "space that a crash left unfilled", args: []string{"data", "--vkey", "vkey", "--anchor", "anchor", "--json"}, code: 0, says: `"torn_bytes":4000000,`,
+			change: func(b *bench) { b.write(firstSegment, append(b.read(firstSegment), make([]byte, 4_000_000)...)) }},
 		{name: "no anchor", args: []string{"data", "--vkey", "vkey"}, code: 4, says: "NOT ALL PROVEN"},
 		{name: "a record altered", code: 1, says: "entry 2, id aa",
 			change: func(b *bench) {
@@ -402,12 +404,22 @@ func TestAReportOfTamperingExplainsNothingAway(t *testing.T) {
 			t.Errorf("%s: %v: %s", c.name, err, out)
 		}
 	}
-	// A log that was read to its end has not stopped, whatever becomes of it.
+	// Nor of a log by another key.
 	b := audited(t)
+	_ = os.RemoveAll("data")
+	l := b.openLog()
+	b.add(l, call(receipts.KindIntent, "forged"))
+	_ = l.Close()
+	out, _ := b.want(exitUsage, "receipts", "verify", "data", "--vkey", "vkey")
+	if !strings.Contains(out, "reading stopped at entry 1; nothing after it was looked at") || strings.Contains(out, "in flight") || strings.Contains(out, "running gateway") {
+		t.Error(out)
+	}
+	// A log that was read to its end has not stopped, whatever becomes of it.
+	b = audited(t)
 	text := b.read(firstSegment)
 	b.write(firstSegment, text[:bytes.LastIndex(text, []byte(`"id":"dd"`))])
 	_ = os.Remove("data/receipts/checkpoint")
-	out, _ := b.want(exitNotHold, "receipts", "verify", "data", "--vkey", "vkey", "--anchor", "anchor")
+	out, _ = b.want(exitNotHold, "receipts", "verify", "data", "--vkey", "vkey", "--anchor", "anchor")
 	if strings.Contains(out, "stopped") || strings.Contains(out, "next start") || strings.Contains(out, "signature yet") || !strings.Contains(out, "in flight") {
 		t.Error(out)
 	}
