@@ -195,6 +195,14 @@ func (l *live) tenants() []string {
 	return slices.Collect(maps.Keys(l.running.snapshot.Tenants))
 }
 
+// allowsUnrecorded reports whether calls are served though their receipts cannot
+// be written.
+func (l *live) allowsUnrecorded() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.running.settings.ReceiptOnFailure == "allow"
+}
+
 // config tells what is in force, and what is on disk.
 func (l *live) config() admin.Config {
 	l.mu.Lock()

@@ -130,7 +130,8 @@ func start(settings *config.Settings, snapshot *registry.Snapshot, read reader, 
 		Decided: func(service string, code gateway.Code, limit string) {
 			s.metrics.Decided(service, string(code), limit)
 		},
-		Answered: func(service string, after time.Duration) { s.metrics.Answered(service, after.Seconds()) },
+		Answered:   func(service string, after time.Duration) { s.metrics.Answered(service, after.Seconds()) },
+		Unrecorded: s.metrics.Unrecorded,
 	})
 	s.live = &live{
 		read: read, store: s.store, vault: s.vault, gateway: s.gateway, clock: s.clock, log: log, inForce: s.metrics.RegistryInForce,
@@ -257,6 +258,9 @@ func (s *server) ready() error {
 	case <-s.draining:
 		return errors.New("draining")
 	default:
+	}
+	if s.live.allowsUnrecorded() {
+		return nil
 	}
 	return s.receipts.Healthy()
 }

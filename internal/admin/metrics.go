@@ -12,6 +12,7 @@ type Metrics struct {
 	upstream  *prometheus.HistogramVec
 	commits   prometheus.Histogram
 	records   prometheus.Counter
+	lost      prometheus.Counter
 	inForce   prometheus.Gauge
 }
 
@@ -33,12 +34,15 @@ func NewMetrics() *Metrics {
 		records: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "agentgate_receipts_appended_total", Help: "Receipt records made durable.",
 		}),
+		lost: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "agentgate_receipts_lost_total", Help: "Receipt records that could not be written; the calls were refused, or let through where AGENTGATE_RECEIPT_ON_FAILURE is allow.",
+		}),
 		inForce: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "agentgate_registry_reload_ok", Help: "1 while the registry file, as it was last read, is in force; 0 after a reload that failed.",
 		}),
 	}
 	m.inForce.Set(1)
-	m.registry.MustRegister(m.decisions, m.upstream, m.commits, m.records, m.inForce, collectors.NewGoCollector(),
+	m.registry.MustRegister(m.decisions, m.upstream, m.commits, m.records, m.lost, m.inForce, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -62,6 +66,9 @@ func (m *Metrics) Committed(records int, seconds float64) {
 	m.records.Add(float64(records))
 	m.commits.Observe(seconds)
 }
+
+// Unrecorded counts a record that could not be written.
+func (m *Metrics) Unrecorded() { m.lost.Inc() }
 
 // RegistryInForce says whether the last reload succeeded.
 func (m *Metrics) RegistryInForce(ok bool) {

@@ -55,6 +55,16 @@ func (a *answer) commit() {
 	a.status = 0
 }
 
+// name tells the caller which receipt the answer has; "" is none.
+func (a *answer) name(receipt string) {
+	a.receipt = receipt
+	if receipt == "" {
+		a.Header().Del("Agentgate-Receipt")
+		return
+	}
+	a.Header().Set("Agentgate-Receipt", `id="`+receipt+`"`)
+}
+
 func (a *answer) Write(b []byte) (int, error) {
 	a.commit()
 	a.stall.begin()

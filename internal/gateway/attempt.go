@@ -23,6 +23,8 @@ type attempt struct {
 	end      receipts.Ending
 	intended bool // the upstream may be called
 	closed   bool
+	wrote    bool   // some record of it is in the log
+	failed   bool   // some record of it could not be written
 	lost     *Error // the outcome could not be recorded
 }
 
@@ -145,11 +147,18 @@ func (a *attempt) took() int64 { return max(0, a.g.clock.Now().Sub(a.began).Micr
 func (a *attempt) write(r *receipts.Record, ran bool) *Error {
 	r.Replica = a.g.replica
 	if _, err := a.g.receipts.Append(r); err != nil {
+		a.failed = true
+		a.g.unrecorded()
 		a.g.log.Error("a receipt could not be written", "receipt", r.ID, "kind", string(r.Kind), "error", err)
 		if a.settings.ReceiptOnFailure == "allow" {
 			return nil
 		}
 		return &Error{Code: ReceiptUnavailable, Message: "the gateway cannot write receipts, and does nothing that it cannot record", Wait: 5 * time.Second, Ran: ran, Err: err}
 	}
+	a.wrote = true
 	return nil
 }
+
+// unrecorded reports whether the log was tried and knows nothing of the attempt:
+// then nobody is told of a receipt.
+func (a *attempt) unrecorded() bool { return a.failed && !a.wrote }

@@ -73,27 +73,30 @@ type Parts struct {
 	// Answered is told how long a service of the registry took to the header of
 	// its answer, whatever the answer says and however long its body lasts.
 	Answered func(service string, after time.Duration)
+	// Unrecorded is told of every record that could not be written.
+	Unrecorded func()
 }
 
 // Gateway is the agents' side of the product. Safe for concurrent use.
 type Gateway struct {
-	limiter   Limiter
-	nanos     ratelimit.Clock
-	receipts  Receipts
-	vault     Vault
-	clock     clockwork.Clock
-	log       *slog.Logger
-	replica   string
-	userAgent string
-	salts     sync.Pool // of the HMACs under Parts.ParamsKey
-	decided   func(string, Code, string)
-	answered  func(string, time.Duration)
-	public    *http.Transport
-	private   *http.Transport
-	answers   buffers
-	events    buffers
-	running   calls
-	current   atomic.Pointer[view]
+	limiter    Limiter
+	nanos      ratelimit.Clock
+	receipts   Receipts
+	vault      Vault
+	clock      clockwork.Clock
+	log        *slog.Logger
+	replica    string
+	userAgent  string
+	salts      sync.Pool // of the HMACs under Parts.ParamsKey
+	decided    func(string, Code, string)
+	answered   func(string, time.Duration)
+	unrecorded func()
+	public     *http.Transport
+	private    *http.Transport
+	answers    buffers
+	events     buffers
+	running    calls
+	current    atomic.Pointer[view]
 }
 
 // New returns a gateway that is ready to serve once Use has told it what.
@@ -102,7 +105,7 @@ func New(p Parts) *Gateway {
 		limiter: p.Limiter, nanos: p.Nanos, receipts: p.Receipts, vault: p.Vault,
 		clock: p.Clock, log: p.Log, replica: p.Replica, userAgent: p.UserAgent,
 		salts:   sync.Pool{New: func() any { return hmac.New(sha256.New, p.ParamsKey) }},
-		decided: p.Decided, answered: p.Answered,
+		decided: p.Decided, answered: p.Answered, unrecorded: p.Unrecorded,
 		public: newTransport(false), private: newTransport(true),
 		answers: buffers{size: answerBuffer}, events: buffers{size: eventBuffer},
 	}

@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -85,6 +86,7 @@ type world struct {
 	keys     map[string]string // by id
 	settings *config.Settings
 	logged   logged
+	lost     atomic.Int64 // records that could not be written
 	mu       sync.Mutex
 	seen     int            // requests at the upstream
 	decided  map[string]int // calls by code and limit, as metrics count them
@@ -221,7 +223,7 @@ func (s setup) world(t testing.TB, upstream http.HandlerFunc, keys ...*identity.
 	w.gateway = gateway.New(gateway.Parts{
 		Limiter: w.limiter, Nanos: w.nanos, Receipts: w.ledger, Vault: s.vault, Clock: clock,
 		Log: slog.New(slog.NewTextHandler(&w.logged, nil)), Replica: "r", UserAgent: "agentgw/test", ParamsKey: []byte("k"),
-		Decided: w.count, Answered: func(string, time.Duration) {},
+		Decided: w.count, Answered: func(string, time.Duration) {}, Unrecorded: func() { w.lost.Add(1) },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -457,11 +459,31 @@ func TestNoReceiptNoCall(t *testing.T) {
 	if got.status != 503 || got.code != "receipt_unavailable" || got.header.Get("Retry-After") == "" {
 		t.Errorf("%d %s %v", got.status, got.body, got.header)
 	}
+	if named := got.header.Get("Agentgate-Receipt"); named != "" || strings.Contains(got.body, `"receipt"`) {
+		t.Errorf("a receipt is named that is not there: %q, %s", named, got.body)
+	}
 	if n := w.upstreamRequests(); n != 0 {
 		t.Errorf("the upstream was called %d times", n)
 	}
 	if n := w.inFlight("key:k"); n != 0 {
 		t.Errorf("%d slots are still taken", n)
+	}
+}
+
+// TestLetThroughWithoutAReceipt: where the operator says so, what cannot be
+// recorded is done and counted, and no receipt is named that is not there.
+func TestLetThroughWithoutAReceipt(t *testing.T) {
+	w := setup{settings: func(s *config.Settings) { s.ReceiptOnFailure = "allow" }}.world(t, hello, everything("k"))
+	w.ledger.fail = receipts.ErrUnavailable
+	for _, c := range []struct {
+		service string
+		status  int
+		lost    int64 // in all
+	}{{"tools", 200, 2}, {"nowhere", 404, 3}} {
+		got := w.act("k", `{"service":"`+c.service+`","action":"get","params":{"id":"1"}}`)
+		if got.status != c.status || got.header.Get("Agentgate-Receipt") != "" || strings.Contains(got.body, `"receipt"`) || w.lost.Load() != c.lost {
+			t.Errorf("%s: %d %s %v, %d lost", c.service, got.status, got.body, got.header, w.lost.Load())
+		}
 	}
 }
 

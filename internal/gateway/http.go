@@ -93,8 +93,7 @@ func (g *Gateway) act(out *answer, r *http.Request) {
 		return
 	}
 	at := g.begin(call)
-	out.receipt = at.id()
-	out.Header().Set("Agentgate-Receipt", `id="`+at.id()+`"`)
+	out.name(at.id())
 	panicked := true
 	defer func() {
 		if panicked { // recovered answers
@@ -119,7 +118,10 @@ func (g *Gateway) act(out *answer, r *http.Request) {
 	g.log.LogAttrs(context.WithoutCancel(r.Context()), levelOf(refusal), "refused",
 		slog.String("code", string(refusal.Code)), slog.String("service", g.known(call)), slog.String("key", at.record.Key),
 		slog.String("request", call.RequestID), slog.String("receipt", at.id()), slog.Any("error", refusal))
-	writeError(out, refusal, at.id(), jitter)
+	if at.unrecorded() {
+		out.name("")
+	}
+	writeError(out, refusal, out.receipt, jitter)
 }
 
 // levelOf says how loud a refusal is: a fault of the gateway's own wakes
@@ -157,10 +159,12 @@ func (g *Gateway) reading(next func(*gin.Context, *Call)) gin.HandlerFunc {
 		out.Header().Set("Cache-Control", "no-store")
 		at := g.begin(call)
 		if err := g.identify(call, at); err != nil {
-			out.Header().Set("Agentgate-Receipt", `id="`+at.id()+`"`)
 			err = at.close(err)
+			if !at.unrecorded() {
+				out.name(at.id())
+			}
 			g.decided("", err.Code, err.Limit)
-			writeError(c.Writer, err, at.id(), jitter)
+			writeError(c.Writer, err, out.receipt, jitter)
 			return
 		}
 		if _, err := g.chargeKey(call, out); err != nil {
