@@ -1,6 +1,7 @@
 package receipts
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -65,6 +66,9 @@ func (l *Log) read() (*past, *walker, error) {
 		}
 		return nil, nil, lost
 	}
+	if d := w.unsigned(); d != nil {
+		return nil, nil, cmp.Or(damage, d)
+	}
 	if damage != nil || w.torn() {
 		if err := l.settle(p, w, damage); err != nil {
 			return nil, nil, err
@@ -85,10 +89,13 @@ func (l *Log) walk(p *past, w *walker, known *checkpoint) (lastNote []byte, note
 		switch e.kind {
 		case aCheckpoint:
 			lastNote, noteAt = append(lastNote[:0], e.note...), e.at
+			w.hold()
 		case aRecord:
 			l.remember(p, e)
 			if known != nil && e.index+1 == known.Size && w.tree.root() != known.Root {
 				return w.suspect("the file %s", checkpointFile)
+			} else if known != nil && e.index+1 == known.Size {
+				w.hold()
 			}
 		}
 		return nil
@@ -104,7 +111,7 @@ func (l *Log) skim(known *checkpoint) (_ *past, _ *walker, ok bool) {
 	defer w.reader.close()
 	w.accept, w.skimming = nil, new(uncovered)
 	lastNote, _, err := l.walk(p, w, known)
-	if err != io.EOF || w.torn() || known != nil && known.Size > w.tree.size {
+	if err != io.EOF || w.torn() || w.loose != nil || known != nil && known.Size > w.tree.size {
 		return nil, nil, false
 	}
 	if lastNote != nil {

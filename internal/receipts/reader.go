@@ -120,6 +120,9 @@ func (r *reader) at() Position {
 	return Position{File: r.name, Offset: r.offset, Line: r.line}
 }
 
+// empty reports whether nothing of the open segment's bytes has come.
+func (r *reader) empty() bool { return r.file != nil && r.offset == 0 && r.stop == r.start }
+
 // partial is what follows the last line end.
 func (r *reader) partial() []byte { return r.buf[r.start:r.stop] }
 
@@ -201,6 +204,9 @@ func (r *reader) openAfter(done *uint64) error {
 		}
 		if r.stop > r.start {
 			return fmt.Errorf("the line has no end: %w", errNotTail)
+		}
+		if r.file != nil && r.offset == 0 {
+			return fmt.Errorf("the segment is empty: %w", errNotTail)
 		}
 		name := segmentName(first)
 		f, err := os.Open(filepath.Join(r.folder, name))

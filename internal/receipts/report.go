@@ -71,16 +71,16 @@ type Report struct {
 // conclude turns what was seen into a verdict.
 func (v *verification) conclude() {
 	r := v.report
-	r.Covered = v.lastNote
 	for _, t := range []*target{v.published, v.anchor} {
 		if t == nil {
 			continue
 		}
-		if t.met {
-			r.Covered = max(r.Covered, t.Size)
-		} else if t.Size > r.Size {
+		if !t.met && t.Size > r.Size {
 			v.blame(fmt.Errorf("the log holds %d entries, but %s covers %d: entries are missing", r.Size, t.name, t.Size))
 		}
+	}
+	if v.unsigned != nil {
+		v.blame(v.unsigned)
 	}
 	var damage *Damage
 	switch {
@@ -102,6 +102,9 @@ func (v *verification) conclude() {
 		r.Verdict, r.Why = Unproven, "holds up to the anchor, but the log itself declares that it may lack records"
 	default:
 		r.Verdict, r.Why = Holds, "nothing was altered, reordered or inserted, and nothing up to the anchor is missing"
+	}
+	if (r.Verdict == Holds || r.Verdict == Unproven) && r.Covered > 0 && r.Size > r.Covered {
+		r.Why = fmt.Sprintf("of the entries up to %d: %s; of the %d after them nothing is proven, they are not signed yet", r.Covered-1, r.Why, r.Size-r.Covered)
 	}
 	v.explain()
 }

@@ -92,10 +92,10 @@ type verification struct {
 
 	fault     error // *Damage, errNotTheKey wrapped, or another reason why it does not hold
 	trusted   bool  // some stored checkpoint is signed by the given key
-	lastNote  uint64
 	lastTime  time.Time
 	ids       closings
-	cutShort  bool // the walk ended in a torn tail
+	unsigned  *Damage // see walker.unsigned
+	cutShort  bool    // the walk ended in a torn tail
 	total     int64
 	readBytes int64
 }
@@ -204,7 +204,8 @@ func (v *verification) walk(folder string) error {
 	if v.cutShort {
 		v.report.Torn = max(v.report.Torn, int64(len(w.reader.partial())))
 	}
-	v.report.Size = w.tree.size
+	v.report.Size, v.report.Covered = w.tree.size, w.held
+	v.unsigned = w.unsigned()
 	if size := w.tree.size; stopped {
 		v.report.StoppedAt = &size
 	}
@@ -276,7 +277,7 @@ func (v *verification) line(w *walker, e event) error {
 		}
 		v.trusted = true
 		r.Checkpoints++
-		v.lastNote = e.claims.Size
+		w.hold()
 	case aRecord:
 		return v.record(w, e)
 	}
@@ -317,6 +318,7 @@ func (v *verification) record(w *walker, e event) error {
 		if t.met = t.Root == w.tree.root(); !t.met {
 			return w.suspect("%s", t.name)
 		}
+		w.hold()
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
@@ -57,9 +58,12 @@ type walker struct {
 	seqs   map[string]uint64
 	origin string
 
-	lastCheckpoint uint64   // the size that the last checkpoint line is for
-	sinceAt        Position // of the first record after it
-	sinceID        string
+	lastCheckpoint uint64 // the size that the last checkpoint line is for
+
+	held    uint64   // the size of the newest tree that something signed has met
+	sinceAt Position // of the first record after it
+	sinceID string
+	loose   *Damage // that record, once a further batch began behind it: see unsigned
 
 	// accept, where set, has the last word on a record line before it counts.
 	accept func(line []byte, index uint64) bool
@@ -95,11 +99,25 @@ func (w *walker) damage(at Position, id, format string, args ...any) *Damage {
 // no more, so that of several entries the first is named, and their range.
 func (w *walker) suspect(signed string, args ...any) *Damage {
 	signed = fmt.Sprintf(signed, args...)
-	d := &Damage{Position: w.sinceAt, Index: w.lastCheckpoint, ID: w.sinceID, What: "not what " + signed + " was signed over"}
+	d := &Damage{Position: w.sinceAt, Index: w.held, ID: w.sinceID, What: "not what " + signed + " was signed over"}
 	if last := w.tree.size - 1; last > d.Index {
 		d.ID, d.What = "", fmt.Sprintf("one of the entries %d to %d is not what %s was signed over", d.Index, last, signed)
 	}
 	return d
+}
+
+// hold notes that something signed has met the tree as it is. That its signature
+// is good is the caller's to know: step looks at none.
+func (w *walker) hold() { w.held, w.loose = w.tree.size, nil }
+
+// unsigned returns the first entry of a tail that no writer leaves: it puts the
+// checkpoint over all that it wrote before each batch, so that one batch at most
+// is without. Whoever has no key can append what looks right, but sign nothing.
+func (w *walker) unsigned() *Damage {
+	if d := w.loose; d != nil {
+		d.What = fmt.Sprintf("the first of %d entries in several batches under no signature; the gateway signs all before it writes on", w.tree.size-d.Index)
+	}
+	return w.loose
 }
 
 // step returns the next line: io.EOF at the end of what is written, *Damage, or
@@ -107,6 +125,8 @@ func (w *walker) suspect(signed string, args ...any) *Damage {
 func (w *walker) step() (event, error) {
 	line, at, begins, err := w.reader.next()
 	switch {
+	case err == io.EOF && w.reader.empty() && w.reader.first != w.tree.size:
+		return event{}, w.damage(w.reader.at(), "", "an empty segment that is to begin with entry %d, but %d entries stand before it", w.reader.first, w.tree.size)
 	case errors.Is(err, errNotTail), errors.Is(err, errLongLine):
 		return event{}, w.damage(at, "", "%v", err)
 	case err != nil:
@@ -157,6 +177,9 @@ func (w *walker) batchLine(e *event) error {
 	case b.First != w.tree.size || b.Count == 0 || b.Bytes <= 0:
 		return w.damage(e.at, "", "the batch says entries %d to %d in %d bytes", b.First, b.First+b.Count-1, b.Bytes)
 	}
+	if w.tree.size > w.held && w.loose == nil {
+		w.loose = &Damage{Position: w.sinceAt, Index: w.held, ID: w.sinceID}
+	}
 	w.batch, w.batchAt, w.left, w.leftBytes = b, e.at, b.Count, b.Bytes
 	e.kind, e.batch = aBatch, b
 	return nil
@@ -180,7 +203,7 @@ func (w *walker) checkpointLine(e *event) error {
 	case c.Size != w.tree.size:
 		return w.damage(e.at, "", "a checkpoint of %d entries stands after %d", c.Size, w.tree.size)
 	case c.Root != w.tree.root():
-		if w.known != nil && c.Size > w.lastCheckpoint {
+		if w.known != nil && c.Size > w.held {
 			if _, err := openStored(signed, w.known); err == nil {
 				return w.suspect("the checkpoint in line %d", e.at.Line)
 			}
@@ -215,7 +238,7 @@ func (w *walker) recordLine(e *event) error {
 	}
 	w.seqs[r.Tenant] = r.Seq
 	w.left, w.leftBytes = left, leftBytes
-	if w.tree.size == w.lastCheckpoint {
+	if w.tree.size == w.held {
 		w.sinceAt, w.sinceID = e.at, r.ID
 	}
 	e.kind, e.index, e.record = aRecord, w.tree.size, r
