@@ -126,7 +126,8 @@ func parseAct(raw []byte) (act, error) {
 			if value.Kind() != '{' {
 				err = errors.New("params must be an object")
 			}
-			a.Params = value.Clone()
+			end := int(d.InputOffset()) // the decoder may reuse its memory
+			a.Params = raw[end-len(value) : end : end]
 		default:
 			err = fmt.Errorf("unknown member %.80q; known are service, action, on_behalf_of and params", member)
 		}

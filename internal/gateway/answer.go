@@ -65,11 +65,18 @@ func (a *answer) name(receipt string) {
 	a.Header().Set("Agentgate-Receipt", `id="`+receipt+`"`)
 }
 
+// unwritten is how many bytes of a body net/http keeps to itself until somebody
+// flushes or the handler ends. Keeping them cannot stall, and a short answer,
+// which most are, is spared a timer. stall.last bounds the end.
+const unwritten = 2 << 10
+
 func (a *answer) Write(b []byte) (int, error) {
 	a.commit()
-	a.stall.begin()
+	if bound := a.written+int64(len(b)) > unwritten; bound {
+		a.stall.begin()
+		defer a.stall.end()
+	}
 	n, err := a.ResponseWriter.Write(b)
-	a.stall.end()
 	a.written += int64(n)
 	a.note(err)
 	return n, err

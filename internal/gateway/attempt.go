@@ -15,7 +15,7 @@ import (
 type attempt struct {
 	g        *Gateway
 	settings *config.Settings
-	record   receipts.Record // what all records of this attempt say alike
+	record   receipts.Record // what all of them say alike stands in it from one to the next
 	began    time.Time
 	upstream time.Duration
 	status   int
@@ -51,11 +51,11 @@ func (a *attempt) ending(e receipts.Ending) {
 // intend makes the intent durable, if the settings ask for one. After it the
 // upstream may be called.
 func (a *attempt) intend(method string) *Error {
-	a.record.Method = method
+	r := &a.record
+	r.Method = method
 	if a.wantsIntent(method) {
-		r := a.record
 		r.Kind, r.Decision = receipts.KindIntent, receipts.Allowed
-		if err := a.write(&r, false); err != nil {
+		if err := a.write(false); err != nil {
 			return err
 		}
 	}
@@ -81,10 +81,10 @@ func (a *attempt) outcome() error {
 	if a.closed {
 		return nil
 	}
-	r := a.record
+	r := &a.record
 	r.Kind, r.Decision, r.Status, r.Ending = receipts.KindOutcome, receipts.Allowed, a.status, receipts.Complete
 	r.Out, r.UpstreamMicros, r.TotalMicros = a.out, a.upstream.Microseconds(), a.took()
-	a.lost = a.write(&r, true)
+	a.lost = a.write(true)
 	a.closed = true
 	if a.lost != nil {
 		return a.lost
@@ -98,7 +98,7 @@ func (a *attempt) close(refusal *Error) *Error {
 	if a.closed || refusal == nil && !a.intended {
 		return refusal
 	}
-	r := a.record
+	r := &a.record
 	r.TotalMicros, r.UpstreamMicros, r.Out = a.took(), a.upstream.Microseconds(), a.out
 	if refusal != nil && !errors.Is(refusal, http.ErrAbortHandler) {
 		r.Code, r.Limit, r.Status = string(refusal.Code), refusal.Limit, refusal.status()
@@ -111,7 +111,7 @@ func (a *attempt) close(refusal *Error) *Error {
 	} else {
 		r.Kind, r.Decision, r.Ending = receipts.KindRefusal, receipts.Refused, a.end
 	}
-	err := a.write(&r, a.intended)
+	err := a.write(a.intended)
 	a.closed = true
 	if err != nil {
 		return err
@@ -142,10 +142,11 @@ func (a *attempt) endedBy(refusal *Error) receipts.Ending {
 
 func (a *attempt) took() int64 { return max(0, a.g.clock.Now().Sub(a.began).Microseconds()) }
 
-// write appends r. Its own failure is the caller's only where the operator
+// write appends the record as it stands. Its own failure is the caller's only where the operator
 // chose to refuse what cannot be recorded.
-func (a *attempt) write(r *receipts.Record, ran bool) *Error {
-	r.Replica = a.g.replica
+func (a *attempt) write(ran bool) *Error {
+	r := &a.record
+	r.Time, r.Replica = time.Time{}, a.g.replica // each has its own time, which the log fills in
 	if _, err := a.g.receipts.Append(r); err != nil {
 		a.failed = true
 		a.g.unrecorded()

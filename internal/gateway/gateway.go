@@ -32,7 +32,8 @@ import (
 	"agentgw/internal/vault"
 )
 
-// Receipts is where attempts are recorded.
+// Receipts is where attempts are recorded. A record is the caller's again once
+// Append has returned: an implementation MUST NOT keep it.
 type Receipts interface {
 	Append(*receipts.Record) (receipts.Entry, error)
 	Find(id string) ([]json.RawMessage, error)

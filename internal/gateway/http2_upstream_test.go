@@ -160,3 +160,26 @@ func TestHTTP2Answers(t *testing.T) {
 		t.Errorf("%d slots are taken", n)
 	}
 }
+
+// TestTrailerOfAnEmptyAnswer: HTTP/2 may send a trailer behind no body at all,
+// and status, header and trailer reach the agent all the same.
+func TestTrailerOfAnEmptyAnswer(t *testing.T) {
+	certificate, pool := certificateFor(t, nil, net.IPv4(127, 0, 0, 1))
+	upstream := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Trailer", "X-Sum")
+		w.Header().Set("Content-Length", "0")
+		w.WriteHeader(http.StatusTeapot)
+		w.Header().Set("X-Sum", "7")
+		w.Header().Set(http.TrailerPrefix+"Set-Cookie", "b=2")
+	}))
+	upstream.EnableHTTP2, upstream.Config.ErrorLog = true, nothing
+	upstream.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}}
+	upstream.StartTLS()
+	defer upstream.Close()
+	g := setup{registry: headered(upstream.URL), vault: fullVault(t)}.world(t, hello, tireless("k"))
+	g.gateway.Trust(pool)
+	res, body := g.send(g.raw(`{"service":"bare","action":"get"}`))
+	if got := fmt.Sprintf("%d%s%v", res.StatusCode, body, res.Trailer); got != "418map[X-Sum:[7]]" {
+		t.Error(got)
+	}
+}

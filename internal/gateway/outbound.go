@@ -25,27 +25,30 @@ var passed = []string{
 // service's, as the server name of TLS is, whatever the agent called the
 // gateway. The credential is not on it yet.
 func upstreamRequest(ctx context.Context, in *http.Request, target *registry.Target, requestID, agent string) *http.Request {
+	h := target.Header // which is this call's own, and comes before what the agent says
+	if h == nil {
+		h = make(http.Header, 8) // a map of more takes a table, and twice the memory
+	}
 	out := (&http.Request{
 		Method: target.Method, URL: target.URL, Host: target.URL.Host,
-		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: make(http.Header, 8), // a map of more takes a table, and twice the memory
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: h,
 	}).WithContext(ctx)
 	for _, name := range passed {
-		if values := in.Header[name]; len(values) > 0 && !httpguts.HeaderValuesContainsToken(in.Header["Connection"], name) {
-			out.Header[name] = values
+		values := in.Header[name]
+		if len(values) > 0 && h[name] == nil && !httpguts.HeaderValuesContainsToken(in.Header["Connection"], name) {
+			h[name] = values
 		}
 	}
-	out.Header.Set("User-Agent", agent)
-	for name, values := range target.Header {
-		out.Header[name] = values
+	if h["User-Agent"] == nil {
+		h["User-Agent"] = []string{agent}
 	}
-	out.Header.Set("X-Request-Id", requestID)
+	h["X-Request-Id"] = []string{requestID}
 	if httpguts.HeaderValuesContainsToken(in.Header["Te"], "trailers") {
-		out.Header.Set("Te", "trailers")
+		h["Te"] = []string{"trailers"}
 	}
 	if target.Body != nil {
-		if out.Header.Get("Content-Type") == "" {
-			out.Header.Set("Content-Type", "application/json")
+		if h["Content-Type"] == nil {
+			h["Content-Type"] = []string{"application/json"}
 		}
 		// Of a kind that the transport knows to be in memory: else it would send
 		// the header by itself first, a write, a packet and a wakeup more.
