@@ -82,7 +82,7 @@ func (g *Gateway) forward(call *Call, service *registry.Service, target *registr
 	if at.lost != nil {
 		return at.lost
 	}
-	if err != nil || out.failed != nil {
+	if err != nil {
 		at.ending(brokenBy(ctx, call.In.Context(), out))
 		return &Error{Code: Internal, Message: "the transfer broke", Err: http.ErrAbortHandler}
 	}

@@ -100,7 +100,8 @@ type Log struct {
 	signedIn    bool   // signed stands in the segments
 	published   bool   // signed stands in the checkpoint file
 	publishedAt time.Time
-	unit        []byte // buffer
+	notBefore   time.Time // of the next commit
+	unit        []byte    // buffer
 
 	wake    chan struct{} // of capacity 1: there is something to do
 	stopped chan struct{} // closed when the committer has ended
