@@ -142,8 +142,8 @@ func (a *attempt) endedBy(refusal *Error) receipts.Ending {
 
 func (a *attempt) took() int64 { return max(0, a.g.clock.Now().Sub(a.began).Microseconds()) }
 
-// write appends the record as it stands. Its own failure is the caller's only where the operator
-// chose to refuse what cannot be recorded.
+// write appends the record as it stands. Its own failure is the caller's only
+// where the operator chose to refuse what cannot be recorded.
 func (a *attempt) write(ran bool) *Error {
 	r := &a.record
 	r.Time, r.Replica = time.Time{}, a.g.replica // each has its own time, which the log fills in
