@@ -1,7 +1,9 @@
 package gateway
 
 import (
+	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 	"time"
 
@@ -150,7 +152,11 @@ func (a *attempt) write(ran bool) *Error {
 	if _, err := a.g.receipts.Append(r); err != nil {
 		a.failed = true
 		a.g.unrecorded()
-		a.g.log.Error("a receipt could not be written", "receipt", r.ID, "kind", string(r.Kind), "error", err)
+		level := slog.LevelError
+		if errors.Is(err, receipts.ErrUnavailable) {
+			level = slog.LevelDebug // the log has said so, once
+		}
+		a.g.log.Log(context.Background(), level, "a receipt could not be written", "receipt", r.ID, "kind", string(r.Kind), "error", err)
 		if a.settings.ReceiptOnFailure == "allow" {
 			return nil
 		}
