@@ -230,6 +230,7 @@ func (s *server) accept() {
 	s.agents = &http.Server{
 		Handler: s.gateway.Handler(), ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10, ErrorLog: quiet,
+		DisableGeneralOptionsHandler: true, // it would answer OPTIONS * to anybody
 	}
 	s.operators = &http.Server{
 		Handler: admin.Handler(s.metrics, s.adminToken, operations{s}), ReadHeaderTimeout: 10 * time.Second,

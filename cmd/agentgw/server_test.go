@@ -38,6 +38,9 @@ func TestNoTimeoutCutsAStream(t *testing.T) {
 	if s.agents.WriteTimeout != 0 || s.agents.ReadTimeout != 0 {
 		t.Errorf("agents: an answer may last %v, a request %v; want no bound", s.agents.WriteTimeout, s.agents.ReadTimeout)
 	}
+	if !s.agents.DisableGeneralOptionsHandler {
+		t.Error("agents: net/http answers OPTIONS * to anybody")
+	}
 	if s.agents.ReadHeaderTimeout <= 0 || s.agents.IdleTimeout <= 0 {
 		t.Errorf("agents: a head may take %v, a connection may do nothing for %v; want bounds", s.agents.ReadHeaderTimeout, s.agents.IdleTimeout)
 	}

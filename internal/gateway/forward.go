@@ -91,17 +91,28 @@ func (g *Gateway) forward(call *Call, service *registry.Service, target *registr
 
 // unfit says why an answer is not one that an agent may get, or nil.
 func unfit(res *http.Response, base *url.URL) *Error {
-	if location := res.Header.Get("Location"); location != "" && res.StatusCode/100 == 3 {
-		to, err := res.Request.URL.Parse(location)
-		if err != nil || !strings.EqualFold(to.Host, base.Host) || to.Scheme != base.Scheme || to.User != nil {
-			return &Error{Code: UpstreamRedirect, Message: "the service answered with a redirect that leads away from it", Ran: true}
-		}
+	if res.StatusCode/100 == 3 && res.StatusCode != http.StatusNotModified && leadsAway(res.Header["Location"], res.Request.URL, base) {
+		return &Error{Code: UpstreamRedirect, Message: "the service answered with a redirect that leads away from it", Ran: true}
 	}
 	if res.StatusCode < http.StatusOK {
 		// An upgrade that nobody asked for, or a number that is no status.
 		return &Error{Code: UpstreamUnreachable, Message: fmt.Sprintf("the service answered with status %d, which is no answer to this call", res.StatusCode), Ran: true}
 	}
 	return nil
+}
+
+// leadsAway reports whether a redirect may lead off the service, for any agent
+// that follows it. Of several Locations an agent takes which it likes. A browser
+// takes a backslash for a slash and passes over some control characters, so that
+// they may hide another host.
+func leadsAway(locations []string, from, base *url.URL) bool {
+	if len(locations) == 0 {
+		return false
+	}
+	location := locations[0]
+	to, err := from.Parse(location)
+	return len(locations) > 1 || err != nil || to.User != nil || to.Scheme != base.Scheme || !strings.EqualFold(to.Host, base.Host) ||
+		strings.ContainsFunc(location, func(c rune) bool { return c == '\\' || c < ' ' || c == 0x7f })
 }
 
 // isEvents reports whether a Content-Type is that of an event stream.
