@@ -31,7 +31,8 @@ services:
   search:
     base_url: https://search.example.com
     credential: {type: basic}
-    passthrough: true
+    actions:
+      find: {method: GET, path: /find}
   plain:
     base_url: https://plain.example.com
     actions:
