@@ -154,6 +154,9 @@ func (l *Log) commit(b *batch) {
 		<-ready
 		err = errors.Join(err, signErr)
 	}
+	if err == nil && l.key.fresh {
+		err = l.key.place(l.disk, l.dir)
+	}
 	if err != nil {
 		l.fail(b, err)
 		return
@@ -270,19 +273,19 @@ func (l *Log) publish(durable bool) error {
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(l.signed)
+	err = l.disk.write(f, l.signed, 0)
 	if durable {
-		err = errors.Join(err, f.Sync())
+		err = errors.Join(err, l.disk.sync(f))
 	}
 	if err := errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	if err := os.Rename(tmp, filepath.Join(l.folder, checkpointFile)); err != nil {
+	if err := l.disk.rename(tmp, filepath.Join(l.folder, checkpointFile)); err != nil {
 		return err
 	}
 	l.published, l.publishedAt = true, l.clock.Now()
 	if durable {
-		return syncDir(l.folder)
+		return l.disk.syncDir(l.folder)
 	}
 	return nil
 }

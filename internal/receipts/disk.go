@@ -5,11 +5,13 @@ import (
 	"os"
 )
 
-// disk is how bytes get onto the disk. Tests put faults here; everything else
-// of a file system is used as it is.
+// disk is how bytes and names get onto the disk. Tests put faults here, and look
+// at the order; everything else of a file system is used as it is.
 type disk struct {
-	write func(f *os.File, b []byte, at int64) error
-	sync  func(f *os.File) error
+	write   func(f *os.File, b []byte, at int64) error
+	sync    func(f *os.File) error
+	rename  func(from, to string) error
+	syncDir func(folder string) error
 }
 
 var realDisk = disk{
@@ -17,10 +19,12 @@ var realDisk = disk{
 		_, err := f.WriteAt(b, at) // whole or an error; it goes on after a short count and EINTR
 		return err
 	},
-	sync: syncData,
+	sync:    syncData,
+	rename:  os.Rename,
+	syncDir: syncDir,
 }
 
-// syncDir makes a created, renamed or linked name in folder survive a crash.
+// syncDir makes a created or renamed name in folder survive a crash.
 func syncDir(folder string) error {
 	d, err := os.Open(folder)
 	if err != nil {

@@ -110,9 +110,11 @@ func FuzzSegment(f *testing.F) {
 	if err := os.MkdirAll(filepath.Join(dir, "receipts"), 0o700); err != nil {
 		f.Fatal(err)
 	}
-	write(f, filepath.Join(dir, "receipt-signing-key"), read(f, filepath.Join(golden, "receipt-signing-key")))
-	mine := keyOf(f, golden)
+	key, mine := read(f, filepath.Join(golden, "receipt-signing-key")), keyOf(f, golden)
 	f.Fuzz(func(t *testing.T, text []byte) {
+		// Of a log that is still to be begun: any other has to hold an entry.
+		os.Remove(filepath.Join(dir, "receipt-signing-key"))
+		write(t, filepath.Join(dir, "receipt-signing-key.new"), key)
 		write(t, segmentFile(dir), text)
 		for _, a := range [][]byte{anchor, nil} {
 			r, err := receipts.Verify(dir, vkey, a, nil)

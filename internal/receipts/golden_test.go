@@ -98,7 +98,7 @@ func writeGolden(t *testing.T, dir string) {
 // TestGoldenWriter: the bytes of a log are the same for ever.
 func TestGoldenWriter(t *testing.T) {
 	dir := t.TempDir()
-	write(t, filepath.Join(dir, "receipt-signing-key"), read(t, filepath.Join(golden, "receipt-signing-key")))
+	write(t, filepath.Join(dir, "receipt-signing-key.new"), read(t, filepath.Join(golden, "receipt-signing-key")))
 	writeGolden(t, dir)
 	os.Remove(filepath.Join(dir, "receipts", "lock"))
 	if *update {

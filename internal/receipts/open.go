@@ -55,6 +55,11 @@ func Open(dir string, o Options) (*Log, error) {
 // command that repairs one: whatever was acknowledged and is gone, is gone.
 func refusal(dir, folder string, err error) error {
 	var damage *Damage
+	if errors.Is(err, errNoLog) {
+		return fmt.Errorf("receipt log %s: %w. Bring the folder's files back from a copy; or, to begin a new log with a new key and another name, "+
+			"move %s away, and what is left in the folder with it. With the old key a new log would contradict what that key has signed",
+			folder, err, filepath.Join(dir, signingKeyFile))
+	}
 	if errors.As(err, &damage) || errors.Is(err, errMissing) {
 		return fmt.Errorf("receipt log %s: %w. Nothing was changed. Bring the folder back from a copy; or, to begin a new log, "+
 			"move it away together with %s. `agentgw receipts verify` shows how far this one holds", folder, err, filepath.Join(dir, signingKeyFile))
@@ -64,33 +69,34 @@ func refusal(dir, folder string, err error) error {
 
 var errMissing = errors.New("acknowledged entries are missing")
 
+// errNoLog: the key has its own name, so its log had an entry on disk.
+var errNoLog = errors.New("there is a signing key, and of the log that it has signed no entry")
+
 func open(dir, folder string, o Options) (*Log, *past, error) {
 	firsts, err := listSegments(folder)
 	if err != nil {
 		return nil, nil, err
 	}
-	key, err := loadSigning(dir)
+	d := realDisk
+	if o.disk != nil {
+		d = *o.disk
+	}
+	key, err := signingOf(d, dir, len(firsts) > 0)
 	if errors.Is(err, fs.ErrNotExist) {
-		if len(firsts) > 0 {
-			return nil, nil, fmt.Errorf("%s holds a log, but its signing key %s is missing: bring the key back, or move the folder away to begin a new log", folder, filepath.Join(dir, signingKeyFile))
-		}
-		key, err = createSigning(dir)
+		return nil, nil, fmt.Errorf("%s holds a log, but its signing key %s is missing: bring the key back, or move the folder away to begin a new log", folder, filepath.Join(dir, signingKeyFile))
 	}
 	if err != nil {
 		return nil, nil, err
 	}
 	l := &Log{
 		dir: dir, folder: folder, key: key, clock: o.Clock, replica: o.Replica,
-		interval: o.Sync == SyncInterval, limit: segmentSize, disk: realDisk, newID: NewID,
+		interval: o.Sync == SyncInterval, limit: segmentSize, disk: d, newID: NewID,
 		logger: o.Logger, onCommit: o.OnCommit,
 		wake: make(chan struct{}, 1), stopped: make(chan struct{}),
 	}
 	l.room = sync.NewCond(&l.mu)
 	if l.logger == nil {
 		l.logger = slog.New(slog.DiscardHandler)
-	}
-	if o.disk != nil {
-		l.disk = *o.disk
 	}
 	if o.segmentSize > 0 {
 		l.limit = o.segmentSize
@@ -121,7 +127,11 @@ func (l *Log) load() (*past, error) {
 	}
 	// What was read may be in memory only: the process that wrote it can have
 	// died before its sync. Nothing is signed that is not on disk.
-	if err := l.segment.sync(); err != nil {
+	err = l.segment.sync()
+	if err == nil && l.key.fresh && l.tree.size > 0 {
+		err = l.key.place(l.disk, l.dir) // a first start was killed before it could
+	}
+	if err != nil {
 		return nil, errors.Join(err, l.segment.file.Close())
 	}
 	signed, err := checkpoint{l.key.origin, l.tree.size, l.tree.root()}.sign(l.key.signer)

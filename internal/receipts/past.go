@@ -69,6 +69,12 @@ func (l *Log) read() (*past, *walker, error) {
 	if d := w.unsigned(); d != nil {
 		return nil, nil, cmp.Or(damage, d)
 	}
+	if w.tree.size == 0 && !l.key.fresh {
+		if damage != nil {
+			return nil, nil, damage
+		}
+		return nil, nil, errNoLog
+	}
 	if damage != nil || w.torn() {
 		if err := l.settle(p, w, damage); err != nil {
 			return nil, nil, err
@@ -111,7 +117,7 @@ func (l *Log) skim(known *checkpoint) (_ *past, _ *walker, ok bool) {
 	defer w.reader.close()
 	w.accept, w.skimming = nil, new(uncovered)
 	lastNote, _, err := l.walk(p, w, known)
-	if err != io.EOF || w.torn() || w.loose != nil || known != nil && known.Size > w.tree.size {
+	if err != io.EOF || w.torn() || w.loose != nil || w.tree.size == 0 && !l.key.fresh || known != nil && known.Size > w.tree.size {
 		return nil, nil, false
 	}
 	if lastNote != nil {

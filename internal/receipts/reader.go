@@ -16,7 +16,6 @@ import (
 const (
 	logFolder      = "receipts"
 	checkpointFile = "checkpoint"
-	lockFile       = "lock"
 	quarantine     = "quarantine"
 	segmentSuffix  = ".jsonl"
 	segmentDigits  = 20

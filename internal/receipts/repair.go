@@ -147,7 +147,7 @@ func (l *Log) quarantine(f *os.File, offset int64) (*Recovery, error) {
 	sum := hex.EncodeToString(hash.Sum(nil))
 	file := filepath.Base(f.Name())
 	name := fmt.Sprintf("%s-%d-%s", file, offset, sum[:16])
-	if err := errors.Join(tmp.Sync(), os.Rename(tmp.Name(), filepath.Join(folder, name)), syncDir(folder)); err != nil {
+	if err := errors.Join(l.disk.sync(tmp), l.disk.rename(tmp.Name(), filepath.Join(folder, name)), l.disk.syncDir(folder)); err != nil {
 		return nil, err
 	}
 	return &Recovery{File: file, Offset: offset, Bytes: n, SHA256: sum}, nil

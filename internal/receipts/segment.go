@@ -27,7 +27,7 @@ func createSegment(d disk, folder string, first uint64, limit int64) (*segment, 
 		return nil, err
 	}
 	reserve(f, limit)
-	if err := syncDir(folder); err != nil {
+	if err := d.syncDir(folder); err != nil {
 		f.Close()
 		return nil, err
 	}

@@ -22,11 +22,12 @@ import (
 )
 
 const (
-	signingKeyFile = "receipt-signing-key"
-	originPrefix   = "agentgate/"
-	tagInfo        = "agentgate receipt tag v1"
-	tagBytes       = 16
-	tagText        = 22 // tagBytes in unpadded base64
+	signingKeyFile    = "receipt-signing-key"
+	newSigningKeyFile = "receipt-signing-key.new" // of a log that has no entry yet
+	originPrefix      = "agentgate/"
+	tagInfo           = "agentgate receipt tag v1"
+	tagBytes          = 16
+	tagText           = 22 // tagBytes in unpadded base64
 )
 
 // signing is what the writer of a log knows: its key. It has no String that
@@ -36,12 +37,49 @@ type signing struct {
 	vkey   string
 	signer note.Signer
 	verify note.Verifiers
+	fresh  bool      // it stands in newSigningKeyFile: no entry of its log is known to be on disk
 	macs   sync.Pool // of *tagMAC
 }
 
-// loadSigning reads the signing key of the data folder.
-func loadSigning(dir string) (*signing, error) {
-	path := filepath.Join(dir, signingKeyFile)
+// A first start makes a key and begins a log, and may be killed in between. A key
+// alone must not begin a log: then whoever removed the log would have the next
+// start sign a second one with the key and the name of the first, and two
+// checkpoints of one size would both be good. So a new key stands under another
+// name until the log's first batch is on disk. Under its own it says that there
+// was a log, and a start without one is refused.
+
+// signingOf returns the key of the log below dir; begun says that there are
+// segments. It makes one for a log that is still to be begun.
+func signingOf(d disk, dir string, begun bool) (*signing, error) {
+	s, err := loadSigning(dir, signingKeyFile)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return s, err
+	}
+	s, err = loadSigning(dir, newSigningKeyFile)
+	if !begun && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, errSigningKey)) {
+		// Half of one may be there, of a start that was killed. It has signed
+		// nothing: a segment is made only once the key is on disk.
+		s, err = createSigning(d, dir)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.fresh = true
+	return s, nil
+}
+
+// place gives the key its own name, now that an entry of its log is on disk.
+func (s *signing) place(d disk, dir string) error {
+	if err := d.rename(filepath.Join(dir, newSigningKeyFile), filepath.Join(dir, signingKeyFile)); err != nil {
+		return err
+	}
+	s.fresh = false
+	return d.syncDir(dir)
+}
+
+// loadSigning reads a signing key of the data folder.
+func loadSigning(dir, name string) (*signing, error) {
+	path := filepath.Join(dir, name)
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
@@ -53,15 +91,20 @@ func loadSigning(dir string) (*signing, error) {
 	return s, nil
 }
 
-// createSigning makes a log id and a key and stores them, never over another.
-func createSigning(dir string) (*signing, error) {
+// createSigning makes a log id and a key and stores them under the name of a new key.
+func createSigning(d disk, dir string) (*signing, error) {
 	var id [16]byte
 	rand.Read(id[:])
 	skey, _, err := note.GenerateKey(rand.Reader, originPrefix+hex.EncodeToString(id[:]))
 	if err != nil {
 		return nil, err
 	}
-	if err := writeNew(filepath.Join(dir, signingKeyFile), []byte(skey+"\n"), 0o600); err != nil {
+	f, err := os.OpenFile(filepath.Join(dir, newSigningKeyFile), os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	err = errors.Join(f.Chmod(0o600), d.write(f, []byte(skey+"\n"), 0), d.sync(f), f.Close())
+	if err := errors.Join(err, d.syncDir(dir)); err != nil {
 		return nil, err
 	}
 	return parseSigning(skey)
@@ -142,34 +185,9 @@ func (s *signing) tag(body []byte, index uint64) (tag [tagBytes]byte) {
 // without opening the log: it needs no lock and works while a gateway runs.
 // The error is fs.ErrNotExist where the folder has no signing key yet.
 func VerifierKeyOf(dir string) (string, error) {
-	s, err := loadSigning(dir)
+	s, err := loadSigning(dir, signingKeyFile)
 	if err != nil {
 		return "", err
 	}
 	return s.vkey, nil
-}
-
-// writeNew writes a file that must not exist, whole or not at all.
-func writeNew(path string, data []byte, mode fs.FileMode) error {
-	tmp, err := os.CreateTemp(filepath.Dir(path), ".new-*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(tmp.Name())
-	if err := errors.Join(tmp.Chmod(mode), writeAndSync(tmp, data), tmp.Close()); err != nil {
-		return err
-	}
-	// Link and not rename: a rename would replace a key that another process
-	// has made in between, and with it everything that was signed by it.
-	if err := os.Link(tmp.Name(), path); err != nil {
-		return err
-	}
-	return syncDir(filepath.Dir(path))
-}
-
-func writeAndSync(f *os.File, data []byte) error {
-	if _, err := f.Write(data); err != nil {
-		return err
-	}
-	return f.Sync()
 }
