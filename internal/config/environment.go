@@ -139,14 +139,13 @@ var kubernetes = regexp.MustCompile(`^AGENTGATE_(.*_)?(PORT|PORT_[0-9]+_TCP.*|SE
 
 // unknownVariables reports the names that no setting has, empty ones too: a
 // misspelt name is no less misspelt for having no value yet.
-func unknownVariables(environ []string) Problems {
+func (l *loading) unknownVariables(environ []string) {
 	var names []string
 	known := map[string]bool{}
 	for _, r := range rows {
 		names = append(names, r.variable())
 		known[r.variable()] = true
 	}
-	var problems Problems
 	for _, name := range sortedNames(variables(environ)) {
 		if known[name] || kubernetes.MatchString(name) {
 			continue
@@ -154,8 +153,8 @@ func unknownVariables(environ []string) Problems {
 		what := "there is no such setting"
 		if near := literal.Nearest(name, names); near != "" {
 			what += "; did you mean " + near + "?"
+			l.settings.doubts[near] = true
 		}
-		problems = append(problems, Problem{Where: "environment", Name: name, What: what})
+		l.fail(origin{"environment", name}, "%s", what)
 	}
-	return problems
 }

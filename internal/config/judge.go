@@ -2,6 +2,11 @@ package config
 
 import (
 	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
 
 	"agentgw/internal/literal"
 )
@@ -9,10 +14,7 @@ import (
 // judge checks what no setting can be wrong about alone.
 func (l *loading) judge() {
 	s := l.settings
-	if len(l.problems) > 0 {
-		return // what was not read cannot be compared
-	}
-	if (s.TLSCertFile == "") != (s.TLSKeyFile == "") {
+	if l.sure("TLS_CERT_FILE", "TLS_KEY_FILE") && (s.TLSCertFile == "") != (s.TLSKeyFile == "") {
 		name := "TLS_CERT_FILE"
 		if s.TLSCertFile == "" {
 			name = "TLS_KEY_FILE"
@@ -22,6 +24,7 @@ func (l *loading) judge() {
 	l.rate("RATE_KEY_RPS", "RATE_KEY_BURST", &s.RateKeyRPS, &s.RateKeyBurst)
 	l.rate("RATE_TENANT_RPS", "RATE_TENANT_BURST", &s.RateTenantRPS, &s.RateTenantBurst)
 	l.callerRate()
+	l.addresses()
 	if !s.RedisURL.Empty() {
 		l.blame("REDIS_URL", errNotBuilt)
 	}
@@ -59,36 +62,96 @@ func (l *loading) blame(name string, err error) {
 	l.fail(o, "%v", err)
 }
 
+// sure reports whether what these were set to was read: what was not cannot be
+// compared.
+func (l *loading) sure(names ...string) bool {
+	return !slices.ContainsFunc(names, func(name string) bool { return !l.settings.Sure(prefix + name) })
+}
+
 // rate checks a rate with its burst. 0 for either disables the limit; a burst
-// that somebody gave for a rate of 0 is a contradiction.
+// that somebody gave for a rate of 0 is a contradiction. A rate of the registry
+// that is given alone has the burst that every rate there has.
 func (l *loading) rate(rpsName, burstName string, rps *float64, burst *int) {
-	if *rps == 0 && l.settings.origins[prefix+burstName].where == "" {
+	if !l.sure(rpsName, burstName) {
+		return
+	}
+	s := l.settings
+	from, given := s.origins[prefix+rpsName], s.origins[prefix+burstName].where != ""
+	switch {
+	case given:
+	case *rps == 0:
 		*burst = 0 // a default is nobody's wish
+	case strings.HasPrefix(from.name, "server.") && *rps <= literal.MaxRPS:
+		*burst = literal.DefaultBurst(*rps)
+		s.origins[prefix+burstName], s.texts[prefix+burstName], s.derived[prefix+burstName] = from, strconv.Itoa(*burst), true
 	}
 	if *burst == 0 {
 		*rps = 0
 	}
-	if err := literal.CheckRate(*rps, *burst); err != nil {
-		name := burstName
-		if *rps > literal.MaxRPS {
-			name = rpsName
-		}
-		l.blame(name, err)
+	err := literal.CheckRate(*rps, *burst)
+	switch {
+	case err == nil:
+		return
+	case *rps > literal.MaxRPS:
+		l.blame(rpsName, err)
+	case !given && *rps*3600 >= 1:
+		l.blame(rpsName, fmt.Errorf("%w; nobody gave the burst: give %s too", err, prefix+burstName))
+	case !given:
+		l.blame(rpsName, err) // no burst helps
+	default:
+		l.blame(burstName, err)
 	}
+	s.doubts[prefix+rpsName], s.doubts[prefix+burstName] = true, true
+}
+
+// addresses refuses the same address for agents and operators, which a start
+// could not take twice.
+func (l *loading) addresses() {
+	if !l.sure("LISTEN", "ADMIN_LISTEN") {
+		return
+	}
+	agents, agentsPort, _ := literal.SplitHostPort(l.settings.Listen)
+	operators, operatorsPort, _ := literal.SplitHostPort(l.settings.AdminListen)
+	if agentsPort != operatorsPort || agentsPort == "0" || !overlap(agents, operators) {
+		return
+	}
+	name, other := "ADMIN_LISTEN", "LISTEN"
+	if l.settings.origins[prefix+name].where == "" {
+		name, other = other, name
+	}
+	l.blame(name, fmt.Errorf("is taken by %s already: agents and operators need an address each", prefix+other))
+}
+
+// overlap reports whether two hosts are sure to be the same address of this
+// machine, or one of them is every address.
+func overlap(a, b string) bool {
+	if a == b || a == "" || b == "" {
+		return true
+	}
+	x, errX := netip.ParseAddr(strings.Trim(a, "[]"))
+	y, errY := netip.ParseAddr(strings.Trim(b, "[]"))
+	if errX != nil || errY != nil {
+		return errX == nil && x.IsUnspecified() || errY == nil && y.IsUnspecified()
+	}
+	// :: takes IPv4 too.
+	return x == y || x == netip.IPv6Unspecified() || y == netip.IPv6Unspecified() ||
+		x.Is4() == y.Is4() && (x.IsUnspecified() || y.IsUnspecified())
 }
 
 func (l *loading) callerRate() {
-	s := l.settings
+	s, name := l.settings, "RATE_CALLER_BURST"
 	switch {
+	case !l.sure("RATE_CALLER_RPM", "RATE_CALLER_BURST"):
+		return
 	case s.RateCallerRPM == 0 && s.RateCallerBurst != 0:
 		l.blame("RATE_CALLER_BURST", errors.New("a burst without its rate limits nothing: RATE_CALLER_RPM is unset"))
 		return
 	case s.RateCallerRPM == 0:
 		return
 	case s.RateCallerBurst == 0:
-		s.RateCallerBurst = literal.DefaultBurst(s.RateCallerRPM)
+		s.RateCallerBurst, name = literal.DefaultBurst(s.RateCallerRPM), "RATE_CALLER_RPM"
 	}
 	if err := literal.CheckRate(s.RateCallerRPM/60, s.RateCallerBurst); err != nil {
-		l.blame("RATE_CALLER_BURST", err)
+		l.blame(name, err)
 	}
 }

@@ -62,17 +62,23 @@ func (o origin) String() string {
 type candidate struct {
 	given
 	origin
+	doubt bool // what it is, is open: see Setting.Doubt
 }
 
 // Load reads every setting. fs may lack flags, or be nil; server is the
 // registry's section. The error is Problems.
+//
+// Beside Problems the Settings are what could be read, for a check of them
+// against other things, so that everything is told at once; Sure says which
+// those are. Nothing may be run with them. Settings are nil where not even the
+// environment could be read.
 func Load(fs *pflag.FlagSet, environ []string, server []Setting) (*Settings, error) {
 	env, err := readEnvironment(environ)
 	if err != nil {
 		return nil, Problems{{Where: "environment", Name: prefix + "*", What: err.Error()}}
 	}
-	l := loading{settings: &Settings{origins: map[string]origin{}, texts: map[string]string{}}}
-	l.problems = unknownVariables(environ)
+	l := newLoading()
+	l.unknownVariables(environ)
 	l.unknownMembers(server)
 	for _, r := range rows {
 		if r.secret {
@@ -87,7 +93,7 @@ func Load(fs *pflag.FlagSet, environ []string, server []Setting) (*Settings, err
 	}
 	l.judge()
 	if len(l.problems) > 0 {
-		return nil, l.problems
+		return l.settings, l.problems
 	}
 	return l.settings, nil
 }
@@ -100,7 +106,7 @@ func RegistryPath(fs *pflag.FlagSet, environ []string) (path string, explicit bo
 	if err != nil {
 		return "", false, err
 	}
-	l := loading{settings: &Settings{origins: map[string]origin{}, texts: map[string]string{}}}
+	l := newLoading()
 	r := rowOf("REGISTRY")
 	l.take(r, l.candidates(fs, env, nil, r))
 	if len(l.problems) > 0 {
@@ -115,6 +121,12 @@ type loading struct {
 	problems Problems
 }
 
+func newLoading() *loading {
+	return &loading{settings: &Settings{
+		origins: map[string]origin{}, texts: map[string]string{}, doubts: map[string]bool{}, derived: map[string]bool{},
+	}}
+}
+
 func (l *loading) fail(o origin, format string, args ...any) {
 	l.problems = append(l.problems, Problem{Where: o.where, Name: o.name, What: fmt.Sprintf(format, args...)})
 }
@@ -122,12 +134,12 @@ func (l *loading) fail(o origin, format string, args ...any) {
 // candidates returns what each place gives for a setting, the strongest first.
 func (l *loading) candidates(fs *pflag.FlagSet, env *environment, server []Setting, r row) []candidate {
 	list := []candidate{
-		{flagOf(fs, r), origin{"flag", "--" + r.flag()}},
-		{env.field(r), origin{"environment", r.variable()}},
+		{flagOf(fs, r), origin{"flag", "--" + r.flag()}, false},
+		{env.field(r), origin{"environment", r.variable()}, false},
 	}
 	for _, s := range server {
-		if s.Name == r.member() {
-			list = append(list, candidate{given{s.Value, true}, origin{s.Where, "server." + s.Name}})
+		if s.Name == r.member() || s.Name == "" && s.Doubt {
+			list = append(list, candidate{given{s.Value, true}, origin{s.Where, "server." + r.member()}, s.Doubt})
 		}
 	}
 	return slices.DeleteFunc(list, func(c candidate) bool { return !c.set })
@@ -154,8 +166,14 @@ func (l *loading) take(r row, candidates []candidate) {
 		if i > 0 {
 			into = &Settings{}
 		}
-		if err := l.read(r, into, c); err != nil {
-			l.fail(c.origin, "%v", err)
+		if c.doubt && i == 0 {
+			l.settings.doubts[r.variable()] = true
+		}
+		if !c.doubt || c.text != "" {
+			if err := l.read(r, into, c); err != nil {
+				l.fail(c.origin, "%v", err)
+				l.settings.doubts[r.variable()] = true
+			}
 		}
 		if i == 0 {
 			l.settings.origins[r.variable()] = c.origin
@@ -207,6 +225,9 @@ func (l *loading) takeSecret(fs *pflag.FlagSet, env *environment, server []Setti
 	default:
 		c, use = files[0], file
 	}
+	if c.doubt {
+		return // a member of the registry; none of its values is sure
+	}
 	if err := l.read(use, l.settings, c); err != nil {
 		l.fail(c.origin, "%v", err)
 	}
@@ -239,12 +260,14 @@ func (l *loading) unknownMembers(server []Setting) {
 	for _, s := range server {
 		o := origin{s.Where, "server." + s.Name}
 		switch {
+		case s.Name == "": // doubt of all of them
 		case s.Name == "registry":
 			l.fail(o, "a registry cannot say where it lies itself")
 		case !slices.Contains(names, s.Name):
 			hint := ""
 			if near := literal.Nearest(s.Name, names); near != "" {
 				hint = "; did you mean " + near + "?"
+				l.settings.doubts[prefix+strings.ToUpper(near)] = true
 			}
 			l.fail(o, "there is no such setting%s", hint)
 		}

@@ -3,6 +3,7 @@ package config
 import (
 	"log/slog"
 	"net/netip"
+	"slices"
 	"time"
 
 	"agentgw/internal/secret"
@@ -62,7 +63,21 @@ type Settings struct {
 
 	origins map[string]origin // by variable
 	texts   map[string]string // by variable, as written; never a secret
+	doubts  map[string]bool   // by variable: a Problem leaves open what the value is
+	derived map[string]bool   // by variable: a burst that follows from its rate
 }
+
+// Sure reports whether all of these settings, by their variables' names, could
+// be read. It is for Settings that Load returns beside Problems; of others it is
+// always true.
+func (s *Settings) Sure(variables ...string) bool {
+	return !slices.ContainsFunc(variables, func(v string) bool { return s.doubts[v] })
+}
+
+// Derived reports whether a setting, by its variable's name, was given by nobody
+// and follows from another: a burst from the rate that the registry's section
+// gives alone.
+func (s *Settings) Derived(variable string) bool { return s.derived[variable] }
 
 // Source says where a setting's value comes from, by the variable's name, such
 // as AGENTGATE_RATE_KEY_RPS: "flag --rate-key-rps", "environment
@@ -107,4 +122,9 @@ type Setting struct {
 	Name  string // such as rate_key_rps
 	Value string
 	Where string // file:line:column
+
+	// Doubt says that a problem of the file, which is reported elsewhere, leaves
+	// open what the value is; a Value that is there is judged all the same.
+	// Without a Name it is in doubt which of the settings the section gives.
+	Doubt bool
 }

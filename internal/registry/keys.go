@@ -44,7 +44,7 @@ func (r *reader) keys(e entry, s *Snapshot) []*Key {
 			k.Users = r.starOrNames(m)
 		}
 		if m, ok := o.get("tenant"); ok {
-			if k.Tenant = r.id(m); k.Tenant != "" && s.Tenants[k.Tenant] == nil {
+			if k.Tenant = r.id(m); k.Tenant != "" && s.Tenants[k.Tenant] == nil && !r.tenantsLost {
 				r.fail(m.value, m.path, "there is no tenant %s%s", k.Tenant, didYouMean(k.Tenant, s.Tenants))
 			}
 		}
@@ -89,7 +89,7 @@ func (r *reader) starOrNames(e entry) []string {
 func (r *reader) keyServices(e entry, s *Snapshot) []string {
 	list := r.starOrNames(e)
 	for i, name := range list {
-		if name != "*" && s.Services[name] == nil {
+		if name != "*" && s.Services[name] == nil && !r.servicesLost {
 			at := entry{value: e.value, path: e.path}
 			if len(e.value.Content) == len(list) {
 				at = entry{value: e.value.Content[i], path: fmt.Sprintf("%s[%d]", e.path, i)}
@@ -108,7 +108,7 @@ func (r *reader) keyActions(e entry, s *Snapshot) []string {
 		r.fail(e.value, e.path, "is empty: leave it out to allow every action of the services")
 	}
 	for _, w := range r.words(e) {
-		if !patternPattern.MatchString(w.text) || !s.reaches(w.text) {
+		if !patternPattern.MatchString(w.text) || !s.reaches(w.text) && !r.servicesLost && !r.actionsLost {
 			r.fail(w.value, w.path, "%s matches no declared action: write SERVICE.ACTION, with * for any letters", literal.Quote(w.text))
 		}
 		list = append(list, w.text)

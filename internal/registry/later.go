@@ -38,7 +38,7 @@ func (r *reader) issuers(e entry, s *Snapshot) []Issuer {
 			i.Tenants = map[string]string{}
 			for _, t := range r.entries(m.value, m.path) {
 				name := r.id(t)
-				if name != "" && s.Tenants[name] == nil {
+				if name != "" && s.Tenants[name] == nil && !r.tenantsLost {
 					r.fail(t.value, t.path, "there is no tenant %s%s", name, didYouMean(name, s.Tenants))
 				}
 				i.Tenants[t.name] = name

@@ -31,7 +31,8 @@ import (
 const MaxSize = 1 << 20
 
 // Load reads and checks the file at path. The error is Problems, or an
-// *fs.PathError where the file could not be read.
+// *fs.PathError where the file could not be read. See Parse for what there is
+// beside Problems.
 func Load(path string) (*Snapshot, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -62,6 +63,11 @@ func hash(data []byte) string {
 
 // Parse checks data as the contents of a file of that name. The error is
 // Problems. It does not keep data.
+//
+// Beside Problems the Snapshot is what could be read, for a check of what the
+// settings and the file say together, so that everything is told at once. It
+// has no File and no Hash, keys and tenants in it lack what was not sound, and
+// nothing may be served by it. It is nil where the file is not YAML.
 func Parse(file string, data []byte) (*Snapshot, error) {
 	r := &reader{file: file}
 	root := r.document(data)
@@ -72,7 +78,7 @@ func Parse(file string, data []byte) (*Snapshot, error) {
 	s := r.snapshot(root)
 	if len(r.problems) > 0 {
 		r.problems.Sort()
-		return nil, r.problems
+		return s, r.problems
 	}
 	s.File, s.Hash = file, hash(data)
 	return s, nil

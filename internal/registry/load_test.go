@@ -202,8 +202,11 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		s, err := registry.Parse("f", data)
 		var problems registry.Problems
-		if err != nil && (!errors.As(err, &problems) || len(problems) == 0 || s != nil) {
+		if err != nil && (!errors.As(err, &problems) || len(problems) == 0 || s != nil && s.File != "") {
 			t.Fatalf("%T %v", err, err)
+		}
+		if s != nil { // whole or not, it can be asked for its limits
+			_, _ = s.Effective(registry.Defaults{KeyRPS: 20, KeyBurst: 40, TenantRPS: 100, TenantBurst: 200})
 		}
 		for _, p := range problems {
 			if p.File != "f" || p.Line < 1 || p.Column < 1 || p.Path == "" || p.What == "" {

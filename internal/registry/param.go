@@ -107,6 +107,8 @@ func (r *reader) place(e entry, a *Action, given string) string {
 		return InPath
 	case inPath:
 		return InPath
+	case given == InPath && a.parts == nil: // the path is missing or not sound
+		return InPath
 	case given == InPath:
 		r.fail(e.key, e.path, "the path has no variable {%s}", e.name)
 		return InPath

@@ -181,11 +181,9 @@ func (r *reader) id(e entry) string {
 	return s
 }
 
-// idName reports whether an entry's name is an id, and records it if not.
-func (r *reader) idName(e entry) bool {
-	if IsID(e.name) {
-		return true
+// idName refuses an entry whose name is not an id.
+func (r *reader) idName(e entry) {
+	if !IsID(e.name) {
+		r.fail(e.key, e.path, "%s %s", literal.Quote(e.name), idRule)
 	}
-	r.fail(e.key, e.path, "%s %s", literal.Quote(e.name), idRule)
-	return false
 }

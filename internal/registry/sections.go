@@ -19,21 +19,25 @@ func (r *reader) snapshot(root *yaml.Node) *Snapshot {
 			r.fail(e.value, e.path, "%s is not a version that this program knows: write 1", literal.Quote(v))
 		}
 	}
-	if e, ok := o.get("server"); ok {
-		s.Server = r.server(e)
+	if o.lost("server") {
+		s.Server = []Setting{{Doubt: true}}
 	}
+	if e, ok := o.get("server"); ok {
+		s.Server = append(s.Server, r.server(e)...)
+	}
+	// What has a name that is no id is kept all the same: what names it has not
+	// made a mistake of its own.
+	r.tenantsLost, r.servicesLost = o.lost("tenants"), o.lost("services")
 	if e, ok := o.get("tenants"); ok {
 		for _, t := range r.entries(e.value, e.path) {
-			if r.idName(t) {
-				s.Tenants[t.name] = r.tenant(t)
-			}
+			r.idName(t)
+			s.Tenants[t.name] = r.tenant(t)
 		}
 	}
 	if e, ok := o.get("services"); ok {
 		for _, t := range r.entries(e.value, e.path) {
-			if r.idName(t) {
-				s.Services[t.name] = r.service(t)
-			}
+			r.idName(t)
+			s.Services[t.name] = r.service(t)
 		}
 	}
 	if e, ok := o.get("keys"); ok {
@@ -57,13 +61,19 @@ func (r *reader) snapshot(root *yaml.Node) *Snapshot {
 // server reads the settings as text: config knows their names and forms.
 func (r *reader) server(e entry) []Setting {
 	var list []Setting
+	times := map[string]int{}
+	for i := 0; i+1 < len(e.value.Content); i += 2 {
+		times[strings.ToLower(e.value.Content[i].Value)]++
+	}
 	for _, m := range r.entries(e.value, e.path) {
 		set := Setting{Name: m.name, Pos: r.pos(m.key)}
+		found := len(r.problems)
 		if m.value.Kind == yaml.SequenceNode {
 			set.Value = strings.Join(r.texts(m), ",")
 		} else {
 			set.Value = r.text(m)
 		}
+		set.Doubt = set.Value == "" || len(r.problems) > found || times[strings.ToLower(m.name)] > 1
 		list = append(list, set)
 	}
 	return list

@@ -18,6 +18,9 @@ const DefaultTimeout = 30 * time.Second
 func (r *reader) service(e entry) *Service {
 	o := r.object(e.value, e.path, "base_url", "access", "dialect", "rate_limit", "max_inflight", "timeout",
 		"delegation", "credential", "allow_private", "passthrough", "actions", "websocket", "on_store_failure")
+	found := len(r.problems)
+	passthrough := r.optionalBoolean(o, "passthrough")
+	r.actionsLost = r.actionsLost || len(r.problems) > found || o.lost("actions")
 	s := &Service{
 		Name:               e.name,
 		Access:             r.choice(o, "access", AccessKey, AccessOpen),
@@ -25,7 +28,7 @@ func (r *reader) service(e entry) *Service {
 		DelegationRequired: r.choice(o, "delegation", "optional", "required") == "required",
 		Credential:         Credential{Type: CredentialNone},
 		AllowPrivate:       r.optionalBoolean(o, "allow_private"),
-		Passthrough:        r.optionalBoolean(o, "passthrough"),
+		Passthrough:        passthrough,
 		Actions:            map[string]*Action{},
 		Pos:                r.pos(e.key),
 	}
@@ -72,9 +75,8 @@ func (r *reader) service(e entry) *Service {
 	}
 	if m, ok := o.get("actions"); ok {
 		for _, a := range r.entries(m.value, m.path) {
-			if r.idName(a) {
-				s.Actions[a.name] = r.action(a, s)
-			}
+			r.idName(a)
+			s.Actions[a.name] = r.action(a, s)
 		}
 	}
 	return s
@@ -164,7 +166,7 @@ func (r *reader) action(e entry, s *Service) *Action {
 		}
 		at := slices.IndexFunc(a.params, func(q Param) bool { return q.Name == p.variable })
 		if at < 0 {
-			if !r.hasEntry(o, "params", p.variable) {
+			if !r.hasEntry(o, "params", p.variable) && !o.lost("params") {
 				r.fail(pathEntry.value, pathEntry.path, "the variable {%s} is not declared in params", p.variable)
 			}
 			continue

@@ -18,6 +18,10 @@ import (
 type reader struct {
 	file     string
 	problems Problems
+
+	// Whether names may be missing from these for a reason that is reported
+	// already. Who names what is not there is not blamed then.
+	tenantsLost, servicesLost, actionsLost bool
 }
 
 // fail records a problem at a node. The root has the path ".".
@@ -183,10 +187,43 @@ func (o *object) get(name string) (entry, bool) {
 // need is get for a member that must be there.
 func (o *object) need(name string) (entry, bool) {
 	e, ok := o.members[name]
-	if !ok && o.node.Kind == yaml.MappingNode {
+	if !ok && o.node.Kind == yaml.MappingNode && !o.misnamed(name) {
 		o.r.fail(o.node, o.path, "%s is missing", name)
 	}
 	return e, ok
+}
+
+// lost reports whether a member that would be a mapping, or names in it, may be
+// missing for a reason that is reported already.
+func (o *object) lost(name string) bool {
+	e, ok := o.members[name]
+	return ok && (e.value.Kind != yaml.MappingNode || merges(e.value)) || o.node.Kind != yaml.MappingNode || o.misnamed(name)
+}
+
+// misnamed reports whether something stands in the mapping that was refused and
+// may have been meant as the member: a misspelt name, a second one, a merge key.
+func (o *object) misnamed(name string) bool {
+	for i := 0; i+1 < len(o.node.Content); i += 2 {
+		key := o.node.Content[i]
+		if e, ok := o.members[key.Value]; ok && e.key == key {
+			continue
+		}
+		if strings.EqualFold(key.Value, name) || literal.Nearest(key.Value, []string{name}) != "" {
+			return true
+		}
+	}
+	return merges(o.node)
+}
+
+// merges reports whether a mapping takes members from elsewhere, which forbid
+// has refused.
+func merges(n *yaml.Node) bool {
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if isMerge(n.Content[i]) || n.Content[i].Kind == yaml.AliasNode {
+			return true
+		}
+	}
+	return false
 }
 
 func isNull(n *yaml.Node) bool {

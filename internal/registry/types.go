@@ -45,6 +45,11 @@ type Setting struct {
 	Name  string // as written, such as rate_key_rps
 	Value string
 	Pos   Position
+
+	// Doubt says that the file's Problems leave open what the value is: it could
+	// not be read (then it is ""), or is given twice. Without a name it is in
+	// doubt what else the section holds.
+	Doubt bool
 }
 
 // Rate is a limit of RPS calls a second that may save up Burst of them.
