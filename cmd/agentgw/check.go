@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"text/tabwriter"
@@ -45,24 +44,24 @@ func (c *cli) check(cmd *cobra.Command, args []string, asJSON bool) error {
 	} else {
 		var err error
 		if path, named, err = config.RegistryPath(cmd.Flags(), c.environ); err != nil {
-			return c.sayProblems(asJSON, err)
+			return c.sayProblems(asJSON, problemsOf(err))
 		}
 	}
 	snapshot, err := registry.Load(path)
-	var problems registry.Problems
-	if err != nil && !errors.As(err, &problems) {
+	if err != nil && !errors.As(err, new(registry.Problems)) {
 		if !named {
 			err = sayWhatIsMissing(err)
 		}
 		return exit(exitCannotRun, err)
 	}
-	settings, configErr := c.loadSettings(cmd, snapshot)
-	if err != nil || configErr != nil {
-		return c.sayProblems(asJSON, err, configErr)
+	settings, configErr := c.loadSettings(cmd, snapshot, err)
+	problems := slices.Concat(problemsOf(err), problemsOf(configErr), together(snapshot, settings), unfitToStart(settings))
+	if len(problems) > 0 {
+		return c.sayProblems(asJSON, problems)
 	}
 	effective, err := snapshot.Effective(defaults(settings))
 	if err != nil {
-		return c.sayProblems(asJSON, err)
+		return c.sayProblems(asJSON, problemsOf(err))
 	}
 	report := newReport(snapshot, effective)
 	report.Warnings = append(report.Warnings, settings.Unserved()...)
@@ -82,50 +81,21 @@ type finding struct {
 	What   string `json:"what"`
 }
 
-// sayProblems prints the problems of the registry and the settings.
-func (c *cli) sayProblems(asJSON bool, errs ...error) error {
-	found := []finding{}
-	for _, err := range errs {
-		var inRegistry registry.Problems
-		var inConfig config.Problems
-		switch {
-		case err == nil:
-		case errors.As(err, &inRegistry):
-			for _, p := range inRegistry {
-				found = append(found, placed(finding(p)))
-			}
-		case errors.As(err, &inConfig):
-			for _, p := range inConfig {
-				found = append(found, placed(finding{File: p.Where, Path: p.Name, What: p.What}))
-			}
-		default:
-			found = append(found, finding{What: err.Error()})
-		}
+// sayProblems prints what is wrong with the registry and the settings.
+func (c *cli) sayProblems(asJSON bool, problems registry.Problems) error {
+	problems.Sort()
+	if !asJSON {
+		fmt.Fprintln(c.stdout, problems)
+		return exit(exitNotHold, nil)
 	}
-	if asJSON {
-		if err := json.NewEncoder(c.stdout).Encode(map[string]any{"ok": false, "problems": found}); err != nil {
-			return err
-		}
-	} else {
-		for _, err := range errs {
-			if err != nil {
-				fmt.Fprintln(c.stdout, err)
-			}
-		}
+	found := make([]finding, len(problems))
+	for i, p := range problems {
+		found[i] = finding(p)
+	}
+	if err := json.NewEncoder(c.stdout).Encode(map[string]any{"ok": false, "problems": found}); err != nil {
+		return err
 	}
 	return exit(exitNotHold, nil)
-}
-
-var place = regexp.MustCompile(`^(.+):(\d+):(\d+)$`)
-
-// placed takes line and column out of a file that still has them.
-func placed(f finding) finding {
-	if m := place.FindStringSubmatch(f.File); m != nil {
-		f.File = m[1]
-		f.Line, _ = strconv.Atoi(m[2])
-		f.Column, _ = strconv.Atoi(m[3])
-	}
-	return f
 }
 
 // report is what check says of a sound registry.
@@ -155,8 +125,8 @@ type limit struct {
 // others is the line for whoever the file does not name.
 const others = "(all others)"
 
-func newLimit(name string, l registry.Limits, rate *registry.Rate) limit {
-	line := limit{Name: name, Source: l.Source, BurstDefaulted: rate != nil && rate.BurstDefaulted}
+func newLimit(name string, l registry.Limits) limit {
+	line := limit{Name: name, Source: l.Source, BurstDefaulted: l.BurstDefaulted}
 	if l.RPS > 0 {
 		line.RPS, line.Burst = &l.RPS, &l.Burst
 	}
@@ -172,19 +142,19 @@ func newReport(s *registry.Snapshot, e *registry.Effective) report {
 		Scope: "per process: N replicas admit up to N times as much",
 	}
 	for _, k := range s.Keys {
-		line := newLimit(k.ID, e.Key(k.Rate), k.Rate)
+		line := newLimit(k.ID, e.Key(k.Rate))
 		line.Tenant = k.Tenant
 		r.Keys = append(r.Keys, line)
 	}
-	r.Keys = append(r.Keys, newLimit(others, e.Key(nil), nil))
+	r.Keys = append(r.Keys, newLimit(others, e.Key(nil)))
 	for _, name := range slices.Sorted(maps.Keys(s.Tenants)) {
-		r.Tenants = append(r.Tenants, newLimit(name, e.Tenant(name), s.Tenants[name].Rate))
+		r.Tenants = append(r.Tenants, newLimit(name, e.Tenant(name)))
 	}
-	r.Tenants = append(r.Tenants, newLimit(others, e.Tenant(""), nil))
+	r.Tenants = append(r.Tenants, newLimit(others, e.Tenant("")))
 	r.Services = []limit{}
 	for _, name := range slices.Sorted(maps.Keys(s.Services)) {
 		service := s.Services[name]
-		line := newLimit(name, e.Service(name), service.Rate)
+		line := newLimit(name, e.Service(name))
 		line.Timeout = service.Timeout.String()
 		r.Services = append(r.Services, line)
 	}

@@ -268,7 +268,7 @@ func TestAddressesReadAlike(t *testing.T) {
 		if _, got := checked(t, urls); len(got) != map[bool]int{false: 7}[lawful] {
 			t.Errorf("%s in a registry: %q", host, got)
 		}
-		if _, got := checked(t, "version: 1\n", "AGENTGATE_LISTEN="+host+":8080", "AGENTGATE_ADMIN_LISTEN="+host+":8080"); len(got) != map[bool]int{false: 2}[lawful] {
+		if _, got := checked(t, "version: 1\n", "AGENTGATE_LISTEN="+host+":8080", "AGENTGATE_ADMIN_LISTEN="+host+":8081"); len(got) != map[bool]int{false: 2}[lawful] {
 			t.Errorf("%s among the settings: %q", host, got)
 		}
 		if _, got := checked(t, "version: 1\n", "AGENTGATE_LISTEN="+host, "AGENTGATE_ADMIN_LISTEN="+host); len(got) != 2 {

@@ -82,7 +82,7 @@ func newReloading(t *testing.T, tenant string) *reloading {
 		t.Fatal(err)
 	}
 	c := &cli{}
-	read := func() (*config.Settings, *registry.Snapshot, error) { return c.readSettings(command, true) }
+	read := func() (*config.Settings, *registry.Snapshot, error) { return c.readSettings(command, toReload) }
 	settings, snapshot, err := read()
 	if err != nil {
 		t.Fatal(err)

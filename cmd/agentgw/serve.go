@@ -27,7 +27,7 @@ func (c *cli) serveCommand() *cobra.Command {
 			signals := takeSignals()
 			defer signals.release()
 			s, err := start(settings, snapshot, func() (*config.Settings, *registry.Snapshot, error) {
-				return c.readSettings(cmd, true)
+				return c.readSettings(cmd, toReload)
 			}, c.logger(settings))
 			if err != nil {
 				return exit(exitCannotRun, err)

@@ -32,10 +32,19 @@ func addHomeFlags(cmd *cobra.Command) {
 	}
 }
 
-// settings reads the settings and the registry, which must be there. Its
-// errors carry the exit code, and name every problem of both.
+// purpose is what settings are read for.
+type purpose int
+
+const (
+	toAdminister purpose = iota // keys, credentials and the like: no registry is needed
+	toReload                    // to be served, by a gateway that runs
+	toStart                     // to be served
+)
+
+// settings reads the settings and the registry for a start. Its errors carry the
+// exit code, and name every problem of both.
 func (c *cli) settings(cmd *cobra.Command) (*config.Settings, *registry.Snapshot, error) {
-	settings, snapshot, err := c.readSettings(cmd, true)
+	settings, snapshot, err := c.readSettings(cmd, toStart)
 	c.sayWarnings(settings, snapshot)
 	return settings, snapshot, err
 }
@@ -44,26 +53,37 @@ func (c *cli) settings(cmd *cobra.Command) (*config.Settings, *registry.Snapshot
 // folder and need no registry: where nobody named one and the default file is
 // not there, the snapshot is nil.
 func (c *cli) settingsWithoutRegistry(cmd *cobra.Command) (*config.Settings, *registry.Snapshot, error) {
-	settings, snapshot, err := c.readSettings(cmd, false)
+	settings, snapshot, err := c.readSettings(cmd, toAdminister)
 	c.sayWarnings(settings, snapshot)
 	return settings, snapshot, err
 }
 
-func (c *cli) readSettings(cmd *cobra.Command, needRegistry bool) (*config.Settings, *registry.Snapshot, error) {
+func (c *cli) readSettings(cmd *cobra.Command, purpose purpose) (*config.Settings, *registry.Snapshot, error) {
 	path, explicit, err := config.RegistryPath(cmd.Flags(), c.environ)
 	if err != nil {
 		return nil, nil, exit(exitCannotRun, err)
 	}
 	snapshot, err := registry.Load(path)
-	if errors.Is(err, fs.ErrNotExist) && !explicit && !needRegistry {
+	if errors.Is(err, fs.ErrNotExist) && !explicit && purpose == toAdminister {
 		snapshot, err = nil, nil
 	}
 	if !explicit {
 		err = sayWhatIsMissing(err)
 	}
-	settings, configErr := c.loadSettings(cmd, snapshot)
-	if err := errors.Join(err, configErr); err != nil {
-		return nil, nil, exit(exitCannotRun, err)
+	settings, configErr := c.loadSettings(cmd, snapshot, err)
+	problems := slices.Concat(problemsOf(err), problemsOf(configErr))
+	if purpose != toAdminister {
+		problems = append(problems, together(snapshot, settings)...)
+	}
+	if purpose == toStart {
+		problems = append(problems, unfitToStart(settings)...)
+	}
+	switch {
+	case err != nil && !errors.As(err, new(registry.Problems)): // the file cannot be read
+		return nil, nil, exit(exitCannotRun, errors.Join(err, configErr))
+	case len(problems) > 0:
+		problems.Sort()
+		return nil, nil, exit(exitCannotRun, problems)
 	}
 	return settings, snapshot, nil
 }
@@ -92,13 +112,17 @@ func (c *cli) sayWarnings(settings *config.Settings, snapshot *registry.Snapshot
 }
 
 // loadSettings joins flags, environment and the server: section of the
-// registry, if there is one.
-func (c *cli) loadSettings(cmd *cobra.Command, snapshot *registry.Snapshot) (*config.Settings, error) {
+// registry, if there is one. err is what reading that ended with: of a file that
+// is no YAML nobody knows what it sets.
+func (c *cli) loadSettings(cmd *cobra.Command, snapshot *registry.Snapshot, err error) (*config.Settings, error) {
 	var server []config.Setting
-	if snapshot != nil {
+	switch {
+	case snapshot != nil:
 		for _, s := range snapshot.Server {
-			server = append(server, config.Setting{Name: s.Name, Value: s.Value, Where: s.Pos.String()})
+			server = append(server, config.Setting{Name: s.Name, Value: s.Value, Where: s.Pos.String(), Doubt: s.Doubt})
 		}
+	case err != nil:
+		server = []config.Setting{{Doubt: true}}
 	}
 	return config.Load(cmd.Flags(), c.environ, server)
 }
@@ -108,7 +132,9 @@ func defaults(settings *config.Settings) registry.Defaults {
 	return registry.Defaults{
 		KeyRPS: settings.RateKeyRPS, KeyBurst: settings.RateKeyBurst,
 		TenantRPS: settings.RateTenantRPS, TenantBurst: settings.RateTenantBurst,
-		TenantMaxInflight: settings.TenantMaxInflight,
-		Source:            settings.Source,
+		TenantMaxInflight:    settings.TenantMaxInflight,
+		KeyBurstDefaulted:    settings.Derived("AGENTGATE_RATE_KEY_BURST"),
+		TenantBurstDefaulted: settings.Derived("AGENTGATE_RATE_TENANT_BURST"),
+		Source:               settings.Source,
 	}
 }

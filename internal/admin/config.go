@@ -86,12 +86,6 @@ func viewProblems(err error) []problemView {
 			list = append(list, problemView{p.File, p.Line, p.Column, p.Path, p.What})
 		}
 	}
-	var settings config.Problems
-	if errors.As(err, &settings) {
-		for _, p := range settings {
-			list = append(list, problemView{File: p.Where, Path: p.Name, What: p.What})
-		}
-	}
 	if list == nil {
 		list = []problemView{{What: err.Error()}}
 	}

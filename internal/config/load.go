@@ -196,11 +196,12 @@ func (l *loading) read(r row, s *Settings, c candidate) error {
 
 // takeSecret reads a secret or its file, whichever the strongest place gives.
 func (l *loading) takeSecret(fs *pflag.FlagSet, env *environment, server []Setting, r row) {
-	found := l.candidates(fs, env, server, r)
+	doubtful := func(c candidate) bool { return c.doubt } // which settles nothing
+	found := slices.DeleteFunc(l.candidates(fs, env, server, r), doubtful)
 	file := rowOf(r.name + "_FILE")
 	var files []candidate
 	if file.name != "" {
-		files = l.candidates(fs, env, server, file)
+		files = slices.DeleteFunc(l.candidates(fs, env, server, file), doubtful)
 	}
 	l.settings.origins[r.variable()] = origin{}
 	l.settings.texts[r.variable()] = r.defaultText()
@@ -224,9 +225,6 @@ func (l *loading) takeSecret(fs *pflag.FlagSet, env *environment, server []Setti
 		c = found[0]
 	default:
 		c, use = files[0], file
-	}
-	if c.doubt {
-		return // a member of the registry; none of its values is sure
 	}
 	if err := l.read(use, l.settings, c); err != nil {
 		l.fail(c.origin, "%v", err)

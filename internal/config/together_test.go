@@ -22,12 +22,13 @@ func TestNoProblemOfAProblem(t *testing.T) {
 		noPair  = "TLS needs both a certificate and its key"
 		tooMuch = "more than an hour of its rate"
 		taken   = "is taken by"
+		which   = "which one counts?"
 	)
 	for _, c := range []struct {
 		name   string
 		env    []string
 		server []config.Setting
-		has    string // among the problems; "": none of the three above is
+		has    string // among the problems; "": none of the four above is
 	}{
 		{"a misspelt variable", []string{"AGENTGATE_TLS_CERT_FILE=c", "AGENTGATE_TLS_KEY_FILEE=k"}, nil, ""},
 		{"a misspelt member", []string{"AGENTGATE_TLS_CERT_FILE=c"}, []config.Setting{in("tls_key_fil", "k")}, ""},
@@ -50,7 +51,7 @@ func TestNoProblemOfAProblem(t *testing.T) {
 				}
 				return // the doubt itself is the registry's to report
 			}
-			for _, what := range []string{noPair, tooMuch, taken} {
+			for _, what := range []string{noPair, tooMuch, taken, which} {
 				if strings.Contains(err.Error(), what) != (what == c.has) {
 					t.Errorf("%q among:\n%v", what, err)
 				}

@@ -14,6 +14,10 @@ type Defaults struct {
 	TenantRPS         float64
 	TenantBurst       int
 	TenantMaxInflight int
+
+	// Whether these bursts follow from their rates.
+	KeyBurstDefaulted, TenantBurstDefaulted bool
+
 	// Source says where a setting's value comes from, by the setting's full
 	// name, such as AGENTGATE_RATE_KEY_RPS. Nil: nobody knows.
 	Source func(setting string) string
@@ -25,6 +29,8 @@ type Limits struct {
 	Burst       int     // 0 where RPS is
 	MaxInflight int     // 0: no cap
 	Source      string  // where the rate comes from: a place in the file, or a setting's source
+
+	BurstDefaulted bool // a rate was given alone; Burst is max(1, ceil(RPS))
 }
 
 // Effective answers which limits hold for whom. It is immutable.
@@ -55,8 +61,8 @@ func (s *Snapshot) Effective(d Defaults) (*Effective, error) {
 		d.Source = func(string) string { return "default" }
 	}
 	e := &Effective{snapshot: s, defaults: d}
-	e.key = limits(d.KeyRPS, d.KeyBurst, d.Source(settingKeyRPS))
-	e.tenant = limits(d.TenantRPS, d.TenantBurst, d.Source(settingTenantRPS))
+	e.key = limits(d.KeyRPS, d.KeyBurst, d.Source(settingKeyRPS), d.KeyBurstDefaulted)
+	e.tenant = limits(d.TenantRPS, d.TenantBurst, d.Source(settingTenantRPS), d.TenantBurstDefaulted)
 	e.tenant.MaxInflight = d.TenantMaxInflight
 
 	var problems Problems
@@ -66,7 +72,8 @@ func (s *Snapshot) Effective(d Defaults) (*Effective, error) {
 		if !found {
 			there = name
 		}
-		problems = append(problems, Problem{File: place, Path: there, What: fmt.Sprintf(format, args...)})
+		at := ParsePosition(place)
+		problems = append(problems, Problem{File: at.File, Line: at.Line, Column: at.Column, Path: there, What: fmt.Sprintf(format, args...)})
 	}
 	if err := literal.CheckRate(e.key.RPS, e.key.Burst); err != nil {
 		setting(settingKeyBurst, "%v", err)
@@ -98,11 +105,11 @@ func (s *Snapshot) Effective(d Defaults) (*Effective, error) {
 }
 
 // limits applies the rule that a burst of 0 disables a limit like a rate of 0.
-func limits(rps float64, burst int, source string) Limits {
+func limits(rps float64, burst int, source string, defaulted bool) Limits {
 	if rps == 0 || burst == 0 {
 		return Limits{Source: source}
 	}
-	return Limits{RPS: rps, Burst: burst, Source: source}
+	return Limits{RPS: rps, Burst: burst, Source: source, BurstDefaulted: defaulted}
 }
 
 // tenantRate names a tenant rate that is on, or returns "".
@@ -140,7 +147,7 @@ func (e *Effective) Key(override *Rate) Limits {
 	if override == nil {
 		return e.key
 	}
-	return limits(override.RPS, override.Burst, override.Pos.String())
+	return limits(override.RPS, override.Burst, override.Pos.String(), override.BurstDefaulted)
 }
 
 // Tenant returns the limits of a named tenant. A name that is not in the
@@ -152,7 +159,7 @@ func (e *Effective) Tenant(name string) Limits {
 	}
 	l := e.tenant
 	if t.Rate != nil {
-		l = limits(t.Rate.RPS, t.Rate.Burst, t.Rate.Pos.String())
+		l = limits(t.Rate.RPS, t.Rate.Burst, t.Rate.Pos.String(), t.Rate.BurstDefaulted)
 		l.MaxInflight = e.tenant.MaxInflight
 	}
 	if t.MaxInflight != nil {
@@ -170,7 +177,7 @@ func (e *Effective) Service(name string) Limits {
 	}
 	l := Limits{MaxInflight: s.MaxInflight}
 	if s.Rate != nil {
-		l.RPS, l.Burst, l.Source = s.Rate.RPS, s.Rate.Burst, s.Rate.Pos.String()
+		l.RPS, l.Burst, l.Source, l.BurstDefaulted = s.Rate.RPS, s.Rate.Burst, s.Rate.Pos.String(), s.Rate.BurstDefaulted
 	}
 	return l
 }

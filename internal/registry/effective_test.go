@@ -46,9 +46,9 @@ services:
 		got  registry.Limits
 		want registry.Limits
 	}{
-		{"key of its own", e.Key(s.Keys[0].Rate), registry.Limits{RPS: 0.5, Burst: 1, Source: "r.yaml:15:14"}},
+		{"key of its own", e.Key(s.Keys[0].Rate), registry.Limits{RPS: 0.5, Burst: 1, Source: "r.yaml:15:14", BurstDefaulted: true}},
 		{"any key", e.Key(nil), registry.Limits{RPS: 20, Burst: 40, Source: "default"}},
-		{"tenant with a rate", e.Tenant("rated"), registry.Limits{RPS: 7, Burst: 7, MaxInflight: 32, Source: "r.yaml:3:11"}},
+		{"tenant with a rate", e.Tenant("rated"), registry.Limits{RPS: 7, Burst: 7, MaxInflight: 32, Source: "r.yaml:3:11", BurstDefaulted: true}},
 		{"tenant with a cap", e.Tenant("capped"), registry.Limits{RPS: 100, Burst: 200, MaxInflight: 3, Source: "default"}},
 		{"tenant without limits", e.Tenant("free"), registry.Limits{Source: "r.yaml:5:10"}},
 		{"any tenant", e.Tenant(""), registry.Limits{RPS: 100, Burst: 200, MaxInflight: 32, Source: "default"}},

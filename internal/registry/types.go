@@ -3,6 +3,8 @@ package registry
 import (
 	"fmt"
 	"net/url"
+	"regexp"
+	"strconv"
 	"time"
 )
 
@@ -18,6 +20,23 @@ func (p Position) String() string {
 		return p.File
 	}
 	return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Column)
+}
+
+var position = regexp.MustCompile(`^(.+):(\d+):(\d+)$`)
+
+// ParsePosition is the inverse of String. A text that names no line is a File
+// alone.
+func ParsePosition(s string) Position {
+	m := position.FindStringSubmatch(s)
+	if m == nil {
+		return Position{File: s}
+	}
+	line, errLine := strconv.Atoi(m[2])
+	column, errColumn := strconv.Atoi(m[3])
+	if errLine != nil || errColumn != nil {
+		return Position{File: s}
+	}
+	return Position{File: m[1], Line: line, Column: column}
 }
 
 // Snapshot is one registry file, read and found to be sound. It is immutable:

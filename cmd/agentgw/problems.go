@@ -1,0 +1,80 @@
+package main
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"strings"
+
+	"agentgw/internal/config"
+	"agentgw/internal/registry"
+	"agentgw/internal/vault"
+)
+
+// What is wrong is found in several steps: in the file, in the settings, in the
+// two together, in what the settings name. None of them stops the next, which
+// works on what could be read; all that they find is one list.
+
+// problemsOf returns what an error of the registry or of the settings lists. Of
+// any other it is nil.
+func problemsOf(err error) registry.Problems {
+	var inRegistry registry.Problems
+	if errors.As(err, &inRegistry) {
+		return inRegistry
+	}
+	var inSettings config.Problems
+	var list registry.Problems
+	if errors.As(err, &inSettings) {
+		for _, p := range inSettings {
+			list = append(list, problemAt(p.Where, p.Name, p.What))
+		}
+	}
+	return list
+}
+
+// problemAt is a problem of a setting: outside a file, where is flag or
+// environment, and the path its name there.
+func problemAt(where, name, what string) registry.Problem {
+	at := registry.ParsePosition(where)
+	return registry.Problem{File: at.File, Line: at.Line, Column: at.Column, Path: name, What: what}
+}
+
+// together finds limits of the file and of the settings that must not be run
+// with together, as far as both could be read.
+func together(snapshot *registry.Snapshot, settings *config.Settings) registry.Problems {
+	if snapshot == nil || settings == nil {
+		return nil
+	}
+	d := defaults(settings)
+	if !settings.Sure("AGENTGATE_RATE_KEY_RPS", "AGENTGATE_RATE_KEY_BURST") {
+		d.KeyRPS, d.KeyBurst = 1, 1 // which is nothing to complain of
+	}
+	if !settings.Sure("AGENTGATE_RATE_TENANT_RPS", "AGENTGATE_RATE_TENANT_BURST") {
+		d.TenantRPS, d.TenantBurst = 0, 0
+	}
+	_, err := snapshot.Effective(d)
+	return problemsOf(err)
+}
+
+// unfitToStart finds what only a start looks at, and before it makes or takes
+// anything: the vault key's form, and the certificate.
+func unfitToStart(settings *config.Settings) (list registry.Problems) {
+	if settings == nil {
+		return nil
+	}
+	blame := func(variable string, err error) {
+		where, name, _ := strings.Cut(settings.Source(variable), " ")
+		list = append(list, problemAt(where, name, err.Error()))
+	}
+	if !settings.VaultKey.Empty() {
+		if _, err := vault.ParseKEK(settings.VaultKey.Reveal()); err != nil {
+			blame("AGENTGATE_VAULT_KEY", err)
+		}
+	}
+	if settings.TLSCertFile != "" && settings.TLSKeyFile != "" && settings.Sure("AGENTGATE_TLS_CERT_FILE", "AGENTGATE_TLS_KEY_FILE") {
+		if _, err := tls.LoadX509KeyPair(settings.TLSCertFile, settings.TLSKeyFile); err != nil {
+			blame("AGENTGATE_TLS_CERT_FILE", fmt.Errorf("%s with its key %s: %w", settings.TLSCertFile, settings.TLSKeyFile, err))
+		}
+	}
+	return list
+}
