@@ -7,14 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	stdlog "log"
 	"log/slog"
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/jonboulle/clockwork"
@@ -22,7 +19,6 @@ import (
 	"agentgw/internal/admin"
 	"agentgw/internal/config"
 	"agentgw/internal/gateway"
-	"agentgw/internal/identity"
 	"agentgw/internal/ratelimit"
 	"agentgw/internal/receipts"
 	"agentgw/internal/registry"
@@ -102,9 +98,6 @@ func start(settings *config.Settings, snapshot *registry.Snapshot, read reader, 
 	if s.store, err = store.Open(s.background, settings.DataDir); err != nil {
 		return nil, err
 	}
-	if err := s.makeFirstKey(snapshot); err != nil {
-		return nil, err
-	}
 	kek, err := vault.LoadKEK(s.background, vault.KEKSource{Value: settings.VaultKey, Folder: settings.DataDir}, s.store)
 	if err != nil {
 		return nil, err
@@ -114,6 +107,14 @@ func start(settings *config.Settings, snapshot *registry.Snapshot, read reader, 
 	}
 	if s.adminToken, err = adminToken(settings); err != nil {
 		return nil, err
+	}
+	// After all that a start could fail of for its secrets: a start tells of the
+	// key that it has made, and of none that one before it made.
+	if err := s.makeFirstKey(snapshot); err != nil {
+		return nil, err
+	}
+	for _, err := range looseSecrets(settings.DataDir) {
+		log.Warn("a secret can be read by others", "error", err)
 	}
 
 	s.nanos = ratelimit.NewClock(s.clock)
@@ -161,47 +162,6 @@ func (s *server) sweep() {
 			s.limiter.Sweep(s.nanos.Nanos())
 		}
 	}
-}
-
-// makeFirstKey makes one key for everything when there is none at all: a
-// gateway that nobody can call helps nobody.
-func (s *server) makeFirstKey(snapshot *registry.Snapshot) error {
-	stored, err := s.store.Keys(s.background)
-	if err != nil || len(stored) > 0 || len(snapshot.Keys) > 0 {
-		return err
-	}
-	text, digest := identity.NewKey()
-	s.firstKeyFile = filepath.Join(s.settings.DataDir, "first-key")
-	// The file first: a key in the store that nobody has would be lost for ever.
-	if err := os.WriteFile(s.firstKeyFile, []byte(text.Reveal()+"\n"), 0o600); err != nil {
-		return err
-	}
-	s.firstKey = text
-	return s.store.AddKey(s.background, store.Key{
-		ID: "first", Digest: digest, Services: []string{"*"}, Users: []string{"*"}, CreatedAt: s.clock.Now(),
-	})
-}
-
-// adminToken is the operators' token: the one that is set, else the one in the
-// data folder, which a first start makes.
-func adminToken(settings *config.Settings) (secret.Text, error) {
-	if !settings.AdminToken.Empty() {
-		return settings.AdminToken, nil
-	}
-	file := filepath.Join(settings.DataDir, "admin-token")
-	text, err := os.ReadFile(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		text = []byte(rand.Text() + rand.Text() + "\n")
-		err = os.WriteFile(file, text, 0o600)
-	}
-	if err != nil {
-		return secret.Text{}, err
-	}
-	token := secret.New(strings.TrimSpace(string(text)))
-	if token.Empty() {
-		return secret.Text{}, fmt.Errorf("%s is empty: delete it to have a token made", file)
-	}
-	return token, nil
 }
 
 // bind takes the addresses and reads the certificate, before anything is made

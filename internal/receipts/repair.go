@@ -132,7 +132,8 @@ func (l *Log) quarantine(f *os.File, offset int64) (*Recovery, error) {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return nil, err
 	}
-	tmp, err := os.CreateTemp(folder, ".new-*")
+	// One name for all: what a crash leaves there the next start writes anew.
+	tmp, err := os.OpenFile(filepath.Join(folder, ".new"), os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"agentgw/internal/secret"
 )
@@ -40,6 +41,7 @@ func LoadKEK(ctx context.Context, source KEKSource, s Store) (KEK, error) {
 		return KEK{}, errors.New("AGENTGATE_VAULT_KEY is not set")
 	}
 	path := filepath.Join(source.Folder, KEKFileName)
+	removeUnfinished(source.Folder)
 	k, err := readKEK(path)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return k, err
@@ -51,10 +53,31 @@ func LoadKEK(ctx context.Context, source KEKSource, s Store) (KEK, error) {
 	if len(keys) > 0 {
 		return KEK{}, fmt.Errorf("%s is missing, and the stored credentials cannot be opened without it: restore it, or set AGENTGATE_VAULT_KEY", path)
 	}
-	if err := makeKEK(path); err != nil {
+	for range 10 {
+		// Another process that makes the key at this moment may have taken away
+		// what this one had written; one of them gets it done.
+		if err = makeKEK(path); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+	}
+	if err != nil {
 		return KEK{}, fmt.Errorf("making the vault key: %w", err)
 	}
 	return readKEK(path)
+}
+
+// unfinished begins the names of files that become a vault key.
+const unfinished = ".vault-key-"
+
+// removeUnfinished takes away what a process that was killed while it made the
+// key has left. A key that was put in place is a link of its own and stays.
+func removeUnfinished(folder string) {
+	left, _ := os.ReadDir(folder) // where it cannot be read the key cannot either
+	for _, f := range left {
+		if strings.HasPrefix(f.Name(), unfinished) {
+			_ = os.Remove(filepath.Join(folder, f.Name())) // it is in nobody's way
+		}
+	}
 }
 
 func readKEK(path string) (KEK, error) {
@@ -77,7 +100,7 @@ func makeKEK(path string) error {
 	if _, err := rand.Read(key[:]); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".vault-key-") // mode 0600
+	f, err := os.CreateTemp(filepath.Dir(path), unfinished) // mode 0600
 	if err != nil {
 		return err
 	}

@@ -108,3 +108,22 @@ func TestGivenKeys(t *testing.T) {
 		}
 	}
 }
+
+// TestAKilledFirstStartLeavesNothing: what it had written of a key is taken away
+// by the next, whether or not the key was put in place.
+func TestAKilledFirstStartLeavesNothing(t *testing.T) {
+	folder := t.TempDir()
+	s := openStore(t, folder)
+	for _, when := range []string{"before the key", "beside the key"} {
+		left := filepath.Join(folder, ".vault-key-123")
+		if err := os.WriteFile(left, []byte("half a"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := vault.LoadKEK(t.Context(), vault.KEKSource{Folder: folder}, s); err != nil {
+			t.Error(when, err)
+		}
+		if _, err := os.Stat(left); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s: left behind: %v", when, err)
+		}
+	}
+}
