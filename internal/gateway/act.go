@@ -47,6 +47,10 @@ func readAct(r *http.Request, out *answer, limit int64) (act, int64, *Error) {
 	if limit > 0 && int64(len(raw)) > limit {
 		return act{}, int64(len(raw)), tooLarge(limit)
 	}
+	// Of a body that is closed net/http knows that nothing is left of it. It
+	// would look for it when the answer begins, deep enough down for the stack
+	// of a stream to be twice as large as long as that lasts.
+	_ = r.Body.Close()
 	a, err := parseAct(raw)
 	if err != nil {
 		return act{}, int64(len(raw)), refuse(BadRequest, "%v", err)

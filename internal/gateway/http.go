@@ -115,13 +115,19 @@ func (g *Gateway) act(out *answer, r *http.Request) {
 	if out.begun {
 		panic(http.ErrAbortHandler) // a cut answer must never look like a whole one
 	}
-	g.log.LogAttrs(context.WithoutCancel(r.Context()), levelOf(refusal), "refused",
-		slog.String("code", string(refusal.Code)), slog.String("service", g.known(call)), slog.String("key", at.record.Key),
-		slog.String("request", call.RequestID), slog.String("receipt", at.id()), slog.Any("error", refusal))
+	g.note(call, at, refusal)
 	if at.unrecorded() {
 		out.name("")
 	}
 	writeError(out, refusal, out.receipt, jitter)
+}
+
+// note logs a refusal. It is apart from act, as a stream that waits keeps the
+// frames of all who called it.
+func (g *Gateway) note(call *Call, at *attempt, refusal *Error) {
+	g.log.LogAttrs(context.WithoutCancel(call.In.Context()), levelOf(refusal), "refused",
+		slog.String("code", string(refusal.Code)), slog.String("service", g.known(call)), slog.String("key", at.record.Key),
+		slog.String("request", call.RequestID), slog.String("receipt", at.id()), slog.Any("error", refusal))
 }
 
 // levelOf says how loud a refusal is: a fault of the gateway's own wakes
