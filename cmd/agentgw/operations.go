@@ -40,7 +40,7 @@ func (o operations) Tenants() []admin.Tenant {
 			list = append(list, admin.Tenant{ID: id, Blocked: true})
 		}
 	}
-	slices.SortFunc(list, func(a, b admin.Tenant) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortStableFunc(list, func(a, b admin.Tenant) int { return cmp.Compare(a.ID, b.ID) })
 	return list
 }
 

@@ -12,7 +12,7 @@ type Tenant struct {
 	RPS              float64
 	Burst, Remaining int64
 	Blocked          bool
-	Overflow         bool // shared by those that found the table full
+	Overflow         bool // shared by those of one limit that found the table full
 }
 
 type tenantView struct {

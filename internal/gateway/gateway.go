@@ -54,6 +54,8 @@ type Limiter interface {
 	Admit(c ratelimit.Charge, a ratelimit.Admission, now int64) (ratelimit.Ticket, ratelimit.Verdict)
 	// Peek reads what is left, and takes nothing.
 	Peek(r *ratelimit.Ref, now int64) (bucket, slots ratelimit.Reading)
+	// Changed tells that a limit is another now for some or all that had it.
+	Changed(table ratelimit.Table, kind ratelimit.Kind, was, is ratelimit.Limit, now int64)
 }
 
 // Parts are what a Gateway is made of. All are required.

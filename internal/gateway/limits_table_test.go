@@ -2,6 +2,7 @@ package gateway_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -177,4 +178,55 @@ func TestStrangersFillATableOfTheirOwn(t *testing.T) {
 		t.Errorf("%+v", st)
 	}
 	w.from("192.0.2.1", "k").want(t, "a valid key from that address", 200, "", "")
+}
+
+// TestChangedLimitsMintNothingInAFullTable: who shares an entry because the table
+// is full, and has drained it, is refused after its limit has changed too, though
+// others under the new limit share a full one.
+func TestChangedLimitsMintNothingInAFullTable(t *testing.T) {
+	k := limited("k", 0.001, 2)
+	keys := []*identity.Key{limited("first", 0.001, 1), k, limited("other", 5, 9), of("small", roomy("m")), roomy("n")}
+	w := setup{
+		settings: func(s *config.Settings) { s.RateAuthPerMinute = 2; s.TrustedProxies = loopback },
+		limiter:  func(o *ratelimit.Options) { o.TableSize = 1 },
+	}.world(t, hello, keys...)
+	w.act("first", plainCall("tools", "")).want(t, "the first key", 200, "", "")
+	w.from("192.0.2.1", "").want(t, "the first address", 401, "unauthenticated", "")
+	spend := func(n int, key, service, limit string) {
+		t.Helper()
+		for range n {
+			w.act(key, plainCall(service, "")).want(t, "one of a burst", 200, "", "")
+		}
+		w.act(key, plainCall(service, "")).want(t, "one more", 429, "rate_limited", limit)
+	}
+	refused := func() {
+		t.Helper()
+		w.act("k", plainCall("tools", "")).want(t, "the key", 429, "rate_limited", "key")
+		w.act("m", plainCall("tools", "")).want(t, "the tenant", 429, "rate_limited", "tenant")
+		w.act("n", plainCall("slow", "")).want(t, "the service", 429, "rate_limited", "service")
+		w.from("198.51.100.1", "").want(t, "the address", 429, "rate_limited", "address")
+	}
+	w.act("other", plainCall("tools", "")).want(t, "one under the limit to come", 200, "", "")
+	spend(2, "k", "tools", "key")
+	spend(2, "m", "tools", "tenant")
+	spend(1, "n", "slow", "service")
+	for range 2 {
+		w.from("198.51.100.1", "").want(t, "an address", 401, "unauthenticated", "")
+	}
+	refused()
+
+	settings := *w.settings
+	settings.RateAuthPerMinute = 10
+	w.settings = &settings
+	k.Limits = &identity.Limits{RPS: 5, Burst: 9}
+	w.use(strings.NewReplacer(
+		"small: {rps: 1, burst: 2,", "small: {rps: 1, burst: 90,",
+		"rate_limit: {rps: 0.1, burst: 1}", "rate_limit: {rps: 0.1, burst: 5}",
+	).Replace(worldRegistry), keys...)
+	refused()
+	w.clock.Advance(10 * time.Second)
+	w.act("k", plainCall("tools", "")).want(t, "the key at its new rate", 200, "", "")
+	w.act("m", plainCall("tools", "")).want(t, "the tenant at its new rate", 200, "", "")
+	w.act("n", plainCall("slow", "")).want(t, "the service at its new rate", 200, "", "")
+	w.from("198.51.100.1", "").want(t, "the address at its new rate", 401, "unauthenticated", "")
 }

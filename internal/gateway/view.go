@@ -106,8 +106,46 @@ func (g *Gateway) Use(settings *config.Settings, snapshot *registry.Snapshot, ef
 	if err := errors.Join(problems...); err != nil {
 		return err
 	}
+	if old := g.current.Load(); old != nil {
+		g.tellChanges(old, v)
+	}
 	g.current.Store(v)
 	return nil
+}
+
+// tellChanges tells the limiter which limits are others now than they were.
+func (g *Gateway) tellChanges(old, v *view) {
+	now := g.nanos.Nanos()
+	was := old.limits()
+	for of, limit := range v.limits() {
+		if before, ok := was[of]; ok {
+			g.limiter.Changed(of.table, of.kind, before, limit, now)
+		}
+	}
+}
+
+// limited is whom a limit is for: a partition key, or, of the buckets of all keys
+// at a service, the service.
+type limited struct {
+	table ratelimit.Table
+	kind  ratelimit.Kind
+	name  string
+}
+
+func (v *view) limits() map[limited]ratelimit.Limit {
+	limits := map[limited]ratelimit.Limit{{ratelimit.Addresses, ratelimit.KindAddress, ""}: v.failures}
+	for i := range v.accounts {
+		a := &v.accounts[i]
+		limits[limited{ratelimit.Registered, ratelimit.KindKey, a.key.Partition()}] = a.key.Limit()
+		limits[limited{ratelimit.Registered, ratelimit.KindTenant, a.tenant.Partition()}] = a.tenant.Limit()
+		for _, t := range a.principals {
+			limits[limited{ratelimit.Registered, ratelimit.KindTenant, t.Partition()}] = t.Limit()
+		}
+	}
+	for name, s := range v.services {
+		limits[limited{ratelimit.Registered, ratelimit.KindService, name}] = s.limit
+	}
+	return limits
 }
 
 // account is what the calls of k are charged to.

@@ -46,6 +46,10 @@ func (l *Local) Admit(c Charge, a Admission, now int64) (t Ticket, v Verdict) {
 	if a.Tenant != nil {
 		own = a.Tenant
 		tenant = l.tables[own.table].lock(own, now)
+		if over := tenant.host(); over != nil {
+			over.guests.mu.Lock()
+			defer over.guests.mu.Unlock()
+		}
 	} else {
 		tenant.mu.Lock()
 	}
@@ -78,7 +82,8 @@ func (l *Local) decideLocked(v *Verdict, a *Admission, tenant *entry, own *Ref, 
 			v.refuse(RateLimited, KindService, time.Duration(fromBucket.wait))
 		}
 	}
-	l.takeSlots(v, tenant.slots, own, service, a.Service.slots)
+	used := tenant.inUseLocked(own)
+	l.takeSlots(v, tenant.slots, used, own.slots, service, a.Service.slots)
 
 	admitted := v.Outcome == Admitted
 	if !own.limit.Unlimited() {
@@ -96,9 +101,10 @@ func (l *Local) decideLocked(v *Verdict, a *Admission, tenant *entry, own *Ref, 
 		bucket.mu.Unlock()
 	}
 	if admitted {
+		used++
 		t = l.occupyLocked(tenant, own, service, a.Service.slots > 0, now)
 	}
-	v.sampleSlots(KindTenantSlots, tenant.slots.inUse, own.slots)
+	v.sampleSlots(KindTenantSlots, used, own.slots)
 	tenant.mu.Unlock()
 	if a.Service.slots > 0 {
 		v.sampleSlots(KindServiceSlots, service.inUse.Load(), a.Service.slots)
@@ -115,9 +121,9 @@ func (l *Local) decideLocked(v *Verdict, a *Admission, tenant *entry, own *Ref, 
 //
 // What take says counts, never a second look: the slot that it missed may be free
 // by then, and a call that nobody refuses must hold what it asked for.
-func (l *Local) takeSlots(v *Verdict, tenant *slots, own *Ref, service *pool, most int64) {
-	if tenant.full(own.slots) {
-		v.refuse(ConcurrencyLimited, KindTenantSlots, slotWait(tenant.hold, own.slots))
+func (l *Local) takeSlots(v *Verdict, tenant *slots, used, own int64, service *pool, most int64) {
+	if full(used, own) {
+		v.refuse(ConcurrencyLimited, KindTenantSlots, slotWait(tenant.hold, own))
 	}
 	asked := v.Outcome == Admitted
 	took := asked && most > 0 && service.take(most)
@@ -155,9 +161,9 @@ func (l *Local) occupyLocked(tenant *entry, own *Ref, service *pool, took bool, 
 		}
 	}
 	guest := ""
-	if tenant.home == nil && tenant != l.nobody {
+	if over := tenant.host(); over != nil {
 		guest = own.id.partition
-		tenant.rareLocked().guests[guest]++
+		over.guests.held[guest]++
 	}
 	return l.ticketLocked(tenant, service, guest, now)
 }

@@ -17,13 +17,18 @@
 //     that much later is admitted, and one nanosecond earlier it is not. A slot
 //     has no such time; its wait is an estimate between 1 and 10 s.
 //   - Memory is bounded. What is forgotten to make room is only what would
-//     decide the same if it were made anew.
+//     decide the same if it were made anew. When nothing may go, newcomers share
+//     an overflow entry with those of the same limit: together they get what one
+//     of them may have, and each keeps its own cap of slots. Coming and going
+//     between that and an entry of its own gains nobody a token or a slot.
 //
 // # What it does not promise
 //
 // State lives in one process and is gone with it; a replica knows nothing of
 // another. Admissions are not fair between the partition keys that share an
-// overflow entry.
+// overflow entry. When limits change meanwhile, those who share one under the new
+// limit also pay for what those who come to it owed under theirs; and a limit that
+// was off in between is new.
 //
 // # The bucket
 //

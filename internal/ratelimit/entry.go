@@ -18,14 +18,15 @@ type id struct {
 //
 // mu guards the first and the last group. Locks are taken in this order: a
 // tenant's entry, a (key, service) entry, a shard; a key's entry is locked alone.
-// A goroutine that holds a shard's lock may only try an entry's.
+// A goroutine that holds a shard's lock may only try an entry's. The lock of an
+// overflow comes before those of its entries.
 type entry struct {
 	mu      sync.Mutex
 	drained atomic.Pointer[drained] // changed under mu, read without
 	bucket  bucket
 
 	id   id
-	home *shard // nil: an overflow entry, which is nobody's and never goes
+	home *shard // nil: nobody's own
 	// seated is when the entry last went to the front of its shard's list.
 	// Guarded by the shard's lock.
 	seated int64
@@ -63,15 +64,13 @@ type rare struct {
 	forgotAt int64
 	// free is the bucket of concurrency refusals that cost a key nothing.
 	free bucket
-	// guests counts, in an overflow entry, the slots that each of its partition
-	// keys holds: while it holds one, it must not get an entry of its own, or
-	// it would have its cap twice.
-	guests map[string]int
+	// host is where an overflow entry belongs.
+	host *overflow
 }
 
 func (e *entry) rareLocked() *rare {
 	if e.rare == nil {
-		e.rare = &rare{given: make(map[spent]struct{}), guests: make(map[string]int)}
+		e.rare = &rare{given: make(map[spent]struct{})}
 	}
 	return e.rare
 }
@@ -160,6 +159,31 @@ func (e *entry) inFlightLocked() int64 {
 		return 0
 	}
 	return e.slots.inUse
+}
+
+// host is where e belongs if it is an overflow entry, else nil. It never changes.
+func (e *entry) host() *overflow {
+	if e.home != nil || e.rare == nil {
+		return nil
+	}
+	return e.rare.host
+}
+
+// inUseLocked is how many of them count against the cap of own.
+func (e *entry) inUseLocked(own *Ref) int64 {
+	if over := e.host(); over != nil {
+		return over.guests.held[own.id.partition]
+	}
+	return e.slots.inUse
+}
+
+// closeLocked has whoever still finds e look it up again.
+func (e *entry) closeLocked() {
+	e.bucket.closed = true
+	e.changedLocked()
+	if e.slots != nil {
+		e.slots.forget()
+	}
 }
 
 // freshLocked reports whether the entry decides as one made anew would, now and

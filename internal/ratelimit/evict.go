@@ -83,11 +83,7 @@ func (s *shard) dropLocked(e *entry, now int64) {
 	if !e.freshLocked(now) {
 		s.table.owing.Add(1)
 	}
-	e.bucket.closed = true
-	e.changedLocked()
-	if e.slots != nil {
-		e.slots.forget()
-	}
+	e.closeLocked()
 	s.idle.Remove(e.id)
 	delete(s.busy, e.id) // if it lingered
 	s.table.seats.Add(-1)

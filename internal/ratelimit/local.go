@@ -73,7 +73,7 @@ func NewLocal(o Options) *Local {
 // a tenant how many slots are left. It costs nothing, makes no entry and keeps
 // none alive. Of a limit that is off the reading is zero.
 func (l *Local) Peek(r *Ref, now int64) (bucket, slots Reading) {
-	b, inUse := bucketOf(l.tables[r.table].peek(r.id))
+	b, inUse := l.tables[r.table].standing(r, now)
 	if !r.limit.Unlimited() {
 		b.adopt(r.limit, now)
 		bucket = sample{r.limit, b.tat - now}.reading(r.id.kind)
@@ -84,10 +84,12 @@ func (l *Local) Peek(r *Ref, now int64) (bucket, slots Reading) {
 	return bucket, slots
 }
 
-// bucketOf copies what e, which may be nil, holds.
-func bucketOf(e *entry) (b bucket, inUse int64) {
+// standing copies the bucket that a call of r would find, and how many run.
+func (t *table) standing(r *Ref, now int64) (b bucket, inUse int64) {
+	e := t.peek(r.id)
 	if e == nil {
-		return b, 0
+		over := t.overflow[r.id.kind]
+		return over.owed(r.limit).bucket, over.guests.count(r.id.partition)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -104,6 +106,15 @@ func (l *Local) Sweep(now int64) {
 			s.mu.Unlock()
 		}
 	}
+}
+
+// Changed tells that the limit of some partition keys of kind was one and is now
+// another. Call it before the Refs under the new limit come into use. Entries of
+// one's own need it not, as they follow the limit of whoever asks. But who shares
+// one, because the table is full, goes on to share another, which from here on
+// owes at least what the first does.
+func (l *Local) Changed(table Table, kind Kind, was, is Limit, now int64) {
+	l.tables[table].overflow[kind].change(was, is, now)
 }
 
 // Block refuses every later call of a tenant until Unblock. Running calls are

@@ -103,7 +103,9 @@ func (l *Local) eachPinned(f func(*slots)) {
 	}
 	visit(l.nobody)
 	for _, t := range l.tables {
-		visit(t.overflow[KindTenant])
+		for _, e := range t.overflow[KindTenant].entries() {
+			visit(e)
+		}
 		for _, s := range t.shards {
 			for _, e := range s.pinned() {
 				visit(e)

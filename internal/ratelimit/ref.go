@@ -37,6 +37,9 @@ func NewTenant(table Table, partition string, limit Limit, slots int64) *Ref {
 // Partition is the partition key that r is of.
 func (r *Ref) Partition() string { return r.id.partition }
 
+// Limit is the limit that r is under.
+func (r *Ref) Limit() Limit { return r.limit }
+
 // fetch has the entry come from memory while others do: past a lock, which each
 // of them has, a processor does not look ahead.
 func (r *Ref) fetch() {

@@ -22,7 +22,7 @@ type tally struct {
 
 // full reports whether the cap most leaves no slot. Most 0 is no cap. A lowered
 // cap lets the running calls finish and admits none until below.
-func (s *slots) full(most int64) bool { return most > 0 && s.inUse >= most }
+func full(inUse, most int64) bool { return most > 0 && inUse >= most }
 
 // forget lets go of the watches of those that are free: a watch keeps its held
 // alive, which must not keep the watch in turn.

@@ -15,7 +15,10 @@ type Entry struct {
 	InFlight  int64
 	Cap       int64 // the one last applied; 0 is none
 	Blocked   bool
-	Overflow  bool // shared by partition keys that found the table full
+	// Overflow: shared by the partition keys of this limit that found the table
+	// full. Remaining is what they have together, InFlight what runs for all of
+	// them, but Cap holds for each.
+	Overflow bool
 }
 
 // TableStats is the state of one table.
@@ -116,8 +119,12 @@ func (l *Local) Each(table Table, kind Kind, now int64, f func(Entry) bool) {
 			}
 		}
 	}
-	if over := l.describe(t, t.overflow[kind], now); over.InFlight > 0 || over.Remaining < over.Limit.Burst {
-		f(over)
+	for _, e := range t.overflow[kind].entries() {
+		if over := l.describe(t, e, now); over.InFlight > 0 || over.Remaining < over.Limit.Burst {
+			if !f(over) {
+				return
+			}
+		}
 	}
 }
 
@@ -144,7 +151,7 @@ func (l *Local) describe(t *table, e *entry, now int64) Entry {
 		Table: t.name, Kind: e.id.kind, Partition: e.id.partition, Limit: e.bucket.limit,
 		Remaining: sample{e.bucket.limit, e.bucket.tat - now}.reading(e.id.kind).Remaining,
 		Blocked:   e.id.kind == KindTenant && l.Blocked(t.name, e.id.partition),
-		Overflow:  e.home == nil,
+		Overflow:  e.host() != nil,
 	}
 	if e.slots != nil {
 		d.InFlight, d.Cap = e.slots.inUse, e.slots.most

@@ -42,7 +42,7 @@ type table struct {
 	seats    atomic.Int64
 	seed     maphash.Seed
 	shards   []*shard
-	overflow [kinds]*entry
+	overflow [kinds]*overflow
 
 	warn     func(table string)
 	warnedAt atomic.Int64
@@ -84,7 +84,7 @@ func newTable(name Table, size int, warn func(string)) *table {
 		t.shards = append(t.shards, &shard{table: t, idle: idle, busy: make(map[id]*entry), linger: make([]*entry, places)})
 	}
 	for k := range t.overflow {
-		t.overflow[k] = newEntry(id{kind: Kind(k), partition: "overflow"})
+		t.overflow[k] = newOverflow(Kind(k))
 	}
 	return t
 }
@@ -111,15 +111,16 @@ func (t *table) peek(k id) *entry {
 func (t *table) lock(r *Ref, now int64) *entry {
 	e := r.entry.Load()
 	if e == nil {
-		e = t.find(r.id, now)
+		e = t.find(r, now)
 	}
 	for {
 		e.mu.Lock()
-		if !e.bucket.closed {
+		// A look-up that found the table full may be late: see find.
+		if !e.bucket.closed && (e.host() == nil || t.peek(r.id) == nil) {
 			break
 		}
 		e.mu.Unlock()
-		e = t.find(r.id, now)
+		e = t.find(r, now)
 	}
 	if e.home != nil && r.entry.Load() != e {
 		r.entry.Store(e)
@@ -127,53 +128,61 @@ func (t *table) lock(r *Ref, now int64) *entry {
 	return e
 }
 
-// find returns the entry of k, makes it, or returns the overflow entry.
-func (t *table) find(k id, now int64) *entry {
-	s := t.shardOf(k)
+// find returns the entry of r, makes it, or returns an overflow entry.
+//
+// A partition key must not be charged here and there at once. So its new entry is
+// in the table, locked, before what it owes is read, for which the overflow entry
+// is locked; and who has locked that looks once more whether there is now an
+// entry. Whichever lock came first, one of the two knows of the other.
+func (t *table) find(r *Ref, now int64) *entry {
+	s := t.shardOf(r.id)
 	s.mu.Lock()
-	e := s.lookupLocked(k, now)
+	e := s.lookupLocked(r.id, now)
 	s.mu.Unlock()
 	if e != nil {
 		return e
 	}
-	over := t.overflow[k.kind]
-	born, guest := over.birth(k.partition, now)
-	if guest {
-		return over
+	over := t.overflow[r.id.kind]
+	if over.guests.count(r.id.partition) > 0 {
+		return over.entry(r.limit, now)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if e := s.lookupLocked(k, now); e != nil {
-		return e
-	}
-	if !s.roomLocked(now) {
+	e, made := s.seat(r.id, now)
+	if e == nil {
 		t.overflowed.Add(1)
 		t.warnOnce(now)
-		return over
+		return over.entry(r.limit, now)
 	}
-	born.seen = max(born.seen, now)
-	e = newEntry(k)
-	e.home, e.seated, e.bucket = s, now, born
-	s.idle.Add(k, e)
+	if made {
+		defer e.mu.Unlock()
+		owed := over.owed(r.limit)
+		if over.guests.count(r.id.partition) > 0 {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.dropLocked(e, now)
+			return e // closed: it will be looked up again
+		}
+		e.oweLocked(owed, now)
+		e.bucket.seen = max(e.bucket.seen, now)
+	}
 	return e
 }
 
-// birth is called on an overflow entry: with what bucket is a partition key born
-// that gets an entry of its own now? What it took from the shared bucket while
-// the table was full must not be forgotten, and nobody knows who took what; so it
-// inherits what the shared bucket owes. That is no worse than what it would have
-// met had the table stayed full. Guest: it still holds slots of the shared entry
-// and must go on with that.
-func (e *entry) birth(partition string, now int64) (b bucket, guest bool) {
+// seat returns the entry of k; or makes it, with its lock held; or, if there is no
+// room, nil.
+func (s *shard) seat(k id, now int64) (e *entry, made bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.lookupLocked(k, now); e != nil {
+		return e, false
+	}
+	if !s.roomLocked(now) {
+		return nil, false
+	}
+	e = newEntry(k)
 	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.rare != nil && e.rare.guests[partition] > 0 {
-		return bucket{}, true
-	}
-	if e.bucket.fullAt(now) {
-		return bucket{}, false
-	}
-	return bucket{limit: e.bucket.limit, tat: e.bucket.tat, seen: e.bucket.seen}, false
+	e.home, e.seated = s, now
+	s.idle.Add(k, e)
+	return e, true
 }
 
 func (t *table) warnOnce(now int64) {

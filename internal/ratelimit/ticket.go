@@ -24,7 +24,7 @@ type held struct {
 	service *pool
 	turn    uint64 // odd while a call holds the slots
 	since   int64
-	guest   string // the tenant's name, if its entry is the shared one
+	guest   string // the tenant's name, if its entry is a shared one
 
 	// While no call holds the slots: the watch for the next that does, nil if
 	// there was none yet, and the next of the tenant's that are free.
@@ -74,7 +74,7 @@ func (c *held) release(turn uint64, w *watch) {
 	now = max(now, c.since)
 	lasted, service := now-c.since, c.service
 	if c.guest != "" {
-		e.dismissLocked(c.guest)
+		e.rare.host.guests.leave(c.guest)
 	}
 	s := e.slots
 	c.watch, c.next, s.free = w, s.free, c
@@ -108,12 +108,5 @@ func (c *held) reclaim() {
 	c.local.leaked.Add(1)
 	if c.local.options.Leaked != nil {
 		c.local.options.Leaked(c.tenant.id.partition)
-	}
-}
-
-func (e *entry) dismissLocked(guest string) {
-	guests := e.rare.guests
-	if guests[guest]--; guests[guest] == 0 {
-		delete(guests, guest)
 	}
 }
