@@ -115,6 +115,9 @@ func printVerification(out io.Writer, r *receipts.Report) error {
 			fmt.Fprintf(w, "time\t%s to %s\n", r.First.Format(time.RFC3339), r.Last.Format(time.RFC3339))
 		}
 	}
+	if r.Torn > 0 {
+		fmt.Fprintf(w, "torn tail\t%d bytes\n", r.Torn)
+	}
 	if r.Anchor > 0 {
 		fmt.Fprintf(w, "anchor\t%d entries\n", r.Anchor)
 	}

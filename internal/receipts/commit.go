@@ -192,10 +192,7 @@ func (l *Log) write(b *batch) (at int64, err error) {
 	if err := l.makeRoom(int64(len(u) + bytes)); err != nil {
 		return 0, err
 	}
-	if l.segment.size == 0 {
-		h := appendHeader(nil, header{Version: 1, Log: l.key.origin, First: b.first, VKey: l.key.vkey})
-		u = append(h, u...)
-	}
+	u = append(l.header(), u...)
 	u = appendBatchLine(u, batchLine{First: b.first, Count: uint64(len(b.slots)), Bytes: int64(bytes)})
 	at = l.segment.size + int64(len(u))
 	for _, s := range b.slots {
@@ -203,6 +200,14 @@ func (l *Log) write(b *batch) (at int64, err error) {
 	}
 	l.unit = u
 	return at, l.segment.write(u)
+}
+
+// header is the header line where the segment has none yet.
+func (l *Log) header() []byte {
+	if l.segment.size > 0 {
+		return nil
+	}
+	return appendHeader(nil, header{Version: 1, Log: l.key.origin, First: l.segment.first, VKey: l.key.vkey})
 }
 
 // makeRoom begins a new segment where n more bytes would take this one past its size.
@@ -259,7 +264,8 @@ func (l *Log) storeSigned() error {
 	if l.signedIn {
 		return nil
 	}
-	if err := l.segment.write(appendCheckpointLine(nil, l.signed)); err != nil {
+	// The segment is empty after a crash that came once its name was there.
+	if err := l.segment.write(appendCheckpointLine(l.header(), l.signed)); err != nil {
 		return err
 	}
 	l.signedIn = true

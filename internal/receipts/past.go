@@ -41,23 +41,18 @@ func (l *Log) read() (*past, *walker, error) {
 	p := &past{intents: make(map[string]openIntent)}
 	w := l.walker()
 	defer w.reader.close()
-	lastNote, noteAt, err := l.walk(p, w, known)
+	checkpoints, err := l.walk(p, w, known)
 	var damage *Damage
 	switch {
 	case errors.As(err, &damage):
-		if damage.Index < w.tree.size { // whole entries that something signed contradicts: no torn tail
+		if damage.signed || damage.Index < w.tree.size { // something signed contradicts it: no torn tail
 			return nil, nil, damage
 		}
 	case err != io.EOF:
 		return nil, nil, err
 	}
-	// The tags have shown that this key wrote the records, and the roots that
-	// the checkpoints are over them. One signature shows that these are ours;
-	// to check them all would take a minute for a million batches.
-	if lastNote != nil {
-		if _, err := openStored(lastNote, l.key.verify); err != nil {
-			return nil, nil, &Damage{Position: noteAt, Index: w.tree.size, What: err.Error()}
-		}
+	if d := checkpoints.check(l.key.verify); d != nil {
+		return nil, nil, d
 	}
 	if known != nil && known.Size > w.tree.size {
 		lost := fmt.Errorf("it holds %d entries, but its own checkpoint covers %d: %w", w.tree.size, known.Size, errMissing)
@@ -89,12 +84,17 @@ func (l *Log) walker() *walker {
 	return w
 }
 
-// walk takes each line into account, and returns the last checkpoint.
-func (l *Log) walk(p *past, w *walker, known *checkpoint) (lastNote []byte, noteAt Position, err error) {
-	err = w.toEnd(func(e event) error {
+// walk takes each line into account, and returns the newest checkpoints.
+func (l *Log) walk(p *past, w *walker, known *checkpoint) (*newestCheckpoints, error) {
+	checkpoints := new(newestCheckpoints)
+	err := w.toEnd(func(e event) error {
 		switch e.kind {
+		case aHeader:
+			if e.header.VKey != l.key.vkey {
+				return &Damage{Position: e.at, Index: w.tree.size, What: "the header names another verifier key than this log's", signed: true}
+			}
 		case aCheckpoint:
-			lastNote, noteAt = append(lastNote[:0], e.note...), e.at
+			checkpoints.add(e)
 			w.hold()
 		case aRecord:
 			l.remember(p, e)
@@ -107,7 +107,40 @@ func (l *Log) walk(p *past, w *walker, known *checkpoint) (lastNote []byte, note
 		return nil
 	})
 	p.begun, p.last, p.end = w.reader.file != nil, w.reader.first, w.reader.offset
-	return lastNote, noteAt, err
+	return checkpoints, err
+}
+
+// checkedSignatures is of how many checkpoint lines a start checks the signature,
+// the newest: some tenths of a second at most. To check all of a million batches
+// would take a minute. What is left to Verify is whether older lines were signed
+// at all; that each says the root of the entries before it is checked of all, and
+// the newest signatures are over those entries too.
+const checkedSignatures = 4096
+
+type newestCheckpoints struct {
+	ring []event // of their lines; the oldest at next once it is full
+	next int
+}
+
+func (c *newestCheckpoints) add(e event) {
+	e.line = nil // the reader's
+	if len(c.ring) < checkedSignatures {
+		c.ring = append(c.ring, e)
+		return
+	}
+	c.ring[c.next] = e
+	c.next = (c.next + 1) % checkedSignatures
+}
+
+// check returns the first of them that known did not sign, or nil.
+func (c *newestCheckpoints) check(known note.Verifiers) *Damage {
+	for i := range c.ring {
+		e := c.ring[(c.next+i)%len(c.ring)]
+		if _, err := openStored(e.note, known); err != nil {
+			return &Damage{Position: e.at, Index: e.claims.Size, What: "the checkpoint: " + signatureFault(err).Error(), signed: true}
+		}
+	}
+	return nil
 }
 
 // skim is read for a log that is as it was left: ok is false for any other.
@@ -116,14 +149,12 @@ func (l *Log) skim(known *checkpoint) (_ *past, _ *walker, ok bool) {
 	w := l.walker()
 	defer w.reader.close()
 	w.accept, w.skimming = nil, new(uncovered)
-	lastNote, _, err := l.walk(p, w, known)
+	checkpoints, err := l.walk(p, w, known)
 	if err != io.EOF || w.torn() || w.loose != nil || w.tree.size == 0 && !l.key.fresh || known != nil && known.Size > w.tree.size {
 		return nil, nil, false
 	}
-	if lastNote != nil {
-		if _, err := openStored(lastNote, l.key.verify); err != nil {
-			return nil, nil, false
-		}
+	if checkpoints.check(l.key.verify) != nil {
+		return nil, nil, false
 	}
 	if w.skimming.check(w.lastCheckpoint, l.key.tagHolds) != nil {
 		return nil, nil, false

@@ -10,6 +10,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+
+	"golang.org/x/mod/sumdb/note"
 )
 
 // settle decides what the bytes after the last good line are, and repairs what
@@ -35,7 +37,7 @@ func (l *Log) settle(p *past, w *walker, damage *Damage) error {
 		return err
 	}
 	defer f.Close()
-	synced, err := l.syncedAfter(f, at.Offset, w.tree.size)
+	synced, err := syncedAfter(f, at.Offset, w.tree.size, l.key.verify, l.key.tagHolds)
 	if err != nil {
 		return err
 	}
@@ -46,11 +48,11 @@ func (l *Log) settle(p *past, w *walker, damage *Damage) error {
 }
 
 // syncedAfter reports whether something stands behind from that was written only
-// after entry size had been synced: a batch of ours that begins further on, or
-// a checkpoint of ours over more. Then what is wrong here was once right, and
-// no crash explains it. A batch that begins with entry size itself may have been
-// part of the write that was torn.
-func (l *Log) syncedAfter(f *os.File, from int64, size uint64) (bool, error) {
+// after entry size had been synced: a checkpoint over more that is signed by one
+// of known, or a batch that begins further on with a record that ours accepts.
+// Then what is wrong here was once right, and no crash explains it. A batch that
+// begins with entry size itself may have been part of the write that was torn.
+func syncedAfter(f *os.File, from int64, size uint64, known note.Verifiers, ours func(line []byte, index uint64) bool) (bool, error) {
 	lines := bufio.NewReaderSize(io.NewSectionReader(f, from, 1<<62), maxLine+1)
 	var announced *batchLine
 	for {
@@ -66,14 +68,14 @@ func (l *Log) syncedAfter(f *os.File, from int64, size uint64) (bool, error) {
 			return false, err
 		}
 		line = line[:len(line)-1]
-		if announced != nil && announced.First > size && l.key.tagHolds(line, announced.First) {
+		if announced != nil && announced.First > size && ours(line, announced.First) {
 			return true, nil
 		}
 		announced = nil
 		if b, err := parseBatchLine(line); err == nil {
 			announced = &b
 		} else if signed, err := parseCheckpointLine(line); err == nil {
-			if c, err := openStored(signed, l.key.verify); err == nil && c.Size > size {
+			if c, err := openStored(signed, known); err == nil && c.Size > size {
 				return true, nil
 			}
 		}

@@ -48,7 +48,7 @@ type Report struct {
 	Root    string `json:"root"`       // of the tree over them
 	Covered uint64 `json:"covered"`    // entries under the newest signature of the trusted key
 	Anchor  uint64 `json:"anchor"`     // size of the anchor; 0 without one
-	Torn    int64  `json:"torn_bytes"` // behind the last whole line
+	Torn    int64  `json:"torn_bytes"` // of a torn tail: behind the last line that can be read
 
 	Segments    int               `json:"segments"`
 	Batches     uint64            `json:"batches"`
@@ -134,6 +134,8 @@ func (v *verification) explain() {
 	}
 	if v.cutShort && r.Verdict == Broken {
 		say(&r.NotProven, "what the log went on with: it ends in the middle of a write")
+	} else if v.cutShort && r.Torn > 0 {
+		say(&r.NotProven, "what a torn tail of %d bytes was to be, which a crash leaves; the gateway's next start repairs that", r.Torn)
 	} else if v.cutShort {
 		say(&r.NotProven, "the log ends in the middle of a write; the gateway's next start repairs that")
 	}

@@ -2,7 +2,6 @@ package receipts
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -183,15 +182,14 @@ func (v *verification) walk(folder string) error {
 	stopped := false
 	switch {
 	case err == io.EOF:
-		v.cutShort = w.torn()
-		if part := w.reader.partial(); holdsLine(part) {
-			v.blame(w.damage(w.reader.at(), idOf(part), "a whole line, and no line end behind it"))
-		}
+		v.cutShort, v.report.Torn = w.torn(), int64(len(w.reader.partial()))
 	case errors.As(err, &damage):
-		if v.cutShort, err = v.onlyZeros(folder, w, damage); err != nil {
+		if v.cutShort, err = v.tornTail(folder, w, damage); err != nil {
 			return err
 		}
-		if !v.cutShort {
+		if v.cutShort {
+			v.report.Torn = w.reader.until.size - damage.Offset
+		} else {
 			v.blame(damage)
 			stopped = true
 		}
@@ -200,9 +198,6 @@ func (v *verification) walk(folder string) error {
 		stopped = true
 	default:
 		return err
-	}
-	if v.cutShort {
-		v.report.Torn = max(v.report.Torn, int64(len(w.reader.partial())))
 	}
 	v.report.Size, v.report.Covered = w.tree.size, w.held
 	v.unsigned = w.unsigned()
@@ -222,33 +217,30 @@ func (v *verification) blame(err error) {
 	}
 }
 
-// holdsLine reports whether part is longer than the JSON text that it begins
-// with. A write that was torn breaks off; it does not go on with another byte.
-func holdsLine(part []byte) bool {
-	d := json.NewDecoder(bytes.NewReader(part))
-	var text json.RawMessage
-	return d.Decode(&text) == nil && d.InputOffset() < int64(len(part))
-}
-
-// onlyZeros reports whether all that follows the fault is zero bytes at the end
-// of the log: space that a crash has left unfilled.
-func (v *verification) onlyZeros(folder string, w *walker, d *Damage) (bool, error) {
-	firsts, err := listSegments(folder)
-	if err != nil || len(firsts) == 0 || segmentName(firsts[len(firsts)-1]) != d.File {
-		return false, err
+// tornTail reports whether what is wrong from the damage on may be a write that
+// a crash has torn: any part of it may be missing, and of what was not written
+// anything may stand there. That is so where no signature is over more entries
+// than were read; the gateway's next start then cuts it.
+func (v *verification) tornTail(folder string, w *walker, d *Damage) (bool, error) {
+	last := w.reader.until.segment
+	if d.signed || d.Index < w.tree.size || d.File != segmentName(last) ||
+		d.Offset == 0 && (w.left > 0 || last != w.tree.size) || w.reader.until.size == 0 {
+		return false, nil
+	}
+	for _, t := range []*target{v.published, v.anchor} {
+		if t != nil && t.Size > w.tree.size {
+			return false, nil
+		}
 	}
 	f, err := os.Open(filepath.Join(folder, d.File))
 	if err != nil {
 		return false, err
 	}
 	defer f.Close()
-	var seen zeros
-	n, err := io.Copy(&seen, io.NewSectionReader(f, d.Offset, 1<<62))
-	if err != nil || n == 0 || seen.other {
-		return false, err
-	}
-	v.report.Torn = n
-	return true, nil
+	// Whose a batch is that stands further on takes the writer's key to tell. A
+	// writer signs all before it begins one, so its checkpoint tells too.
+	synced, err := syncedAfter(f, d.Offset, w.tree.size, v.known, func([]byte, uint64) bool { return false })
+	return !synced, err
 }
 
 // line takes one line of the log into account.
@@ -273,7 +265,7 @@ func (v *verification) line(w *walker, e event) error {
 			if err := signatureFault(err); errors.Is(err, errNotTheKey) {
 				return fmt.Errorf("%s: the checkpoint of %d entries is %w", e.at, e.claims.Size, err)
 			}
-			return &Damage{Position: e.at, Index: w.tree.size, What: "the checkpoint's signature does not hold"}
+			return &Damage{Position: e.at, Index: w.tree.size, What: "the checkpoint's signature does not hold", signed: true}
 		}
 		v.trusted = true
 		r.Checkpoints++
@@ -306,11 +298,12 @@ func (v *verification) record(w *walker, e event) error {
 		r.Interval++
 	}
 	if what := v.ids.see(rec); what != "" {
-		return &Damage{e.at, e.index, rec.ID, what}
+		return &Damage{Position: e.at, Index: e.index, ID: rec.ID, What: what}
 	}
 	if e.index == 0 && (rec.Kind != KindKey || rec.VKey != r.LogKey) {
-		return &Damage{e.at, e.index, rec.ID, "the first entry has to be the record of the log's key"}
+		return &Damage{Position: e.at, Index: e.index, ID: rec.ID, What: "the first entry has to be the record of the log's key"}
 	}
+	met := false
 	for _, t := range []*target{v.published, v.anchor} {
 		if t == nil || t.Size != w.tree.size {
 			continue
@@ -318,6 +311,9 @@ func (v *verification) record(w *walker, e event) error {
 		if t.met = t.Root == w.tree.root(); !t.met {
 			return w.suspect("%s", t.name)
 		}
+		met = true
+	}
+	if met {
 		w.hold()
 	}
 	return nil

@@ -16,6 +16,10 @@ type Damage struct {
 	Index uint64 `json:"index"`        // of the entry there, or of the next one
 	ID    string `json:"id,omitempty"` // of the entry, where it can be read
 	What  string `json:"what"`
+
+	// signed says that something signed is there, or is named, which no write
+	// that a crash has torn explains: these bytes are no torn tail.
+	signed bool
 }
 
 func (d *Damage) Error() string {
@@ -99,7 +103,7 @@ func (w *walker) damage(at Position, id, format string, args ...any) *Damage {
 // no more, so that of several entries the first is named, and their range.
 func (w *walker) suspect(signed string, args ...any) *Damage {
 	signed = fmt.Sprintf(signed, args...)
-	d := &Damage{Position: w.sinceAt, Index: w.held, ID: w.sinceID, What: "not what " + signed + " was signed over"}
+	d := &Damage{Position: w.sinceAt, Index: w.held, ID: w.sinceID, What: "not what " + signed + " was signed over", signed: true}
 	if last := w.tree.size - 1; last > d.Index {
 		d.ID, d.What = "", fmt.Sprintf("one of the entries %d to %d is not what %s was signed over", d.Index, last, signed)
 	}
@@ -203,12 +207,15 @@ func (w *walker) checkpointLine(e *event) error {
 	case c.Size != w.tree.size:
 		return w.damage(e.at, "", "a checkpoint of %d entries stands after %d", c.Size, w.tree.size)
 	case c.Root != w.tree.root():
-		if w.known != nil && c.Size > w.held {
-			if _, err := openStored(signed, w.known); err == nil {
-				return w.suspect("the checkpoint in line %d", e.at.Line)
-			}
+		d := w.damage(e.at, "", "the checkpoint has the root %s, the entries before it have %s", c.Root, w.tree.root())
+		if w.known != nil {
+			_, err := openStored(signed, w.known)
+			d.signed = err == nil
 		}
-		return w.damage(e.at, "", "the checkpoint has the root %s, the entries before it have %s", c.Root, w.tree.root())
+		if d.signed && c.Size > w.held {
+			return w.suspect("the checkpoint in line %d", e.at.Line)
+		}
+		return d
 	}
 	w.lastCheckpoint = c.Size
 	if w.skimming != nil {
