@@ -16,9 +16,12 @@ func (l *Log) run() {
 	defer close(l.stopped)
 	for {
 		l.linger()
-		// Those who can run now add their records before the batch is taken. It
-		// is theirs to be larger; one who is alone waits for nobody.
-		runtime.Gosched()
+		if !l.interval {
+			// Those who can run now add their records before the batch is taken.
+			// It is theirs to be larger; one who is alone waits for nobody. In
+			// interval mode what comes now has yet to wait for its time.
+			runtime.Gosched()
+		}
 		b, closing := l.take()
 		if b == nil {
 			if closing {
