@@ -92,6 +92,9 @@ func (r *reader) document(data []byte) *yaml.Node {
 		r.fail(whole, "", "the file is larger than %d bytes", MaxSize)
 		return nil
 	}
+	if root := jsonDocument(data); root != nil {
+		return root
+	}
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
 	var doc yaml.Node
 	if err := decoder.Decode(&doc); errors.Is(err, io.EOF) {
