@@ -21,6 +21,15 @@ func TestMistakesInTheCommandLine(t *testing.T) {
 		{"chek", "there is no such command; did you mean agentgw check?"},
 		{"keys creat", "there is no such command; did you mean agentgw keys create?"},
 		{"receipts verfy", "there is no such command; did you mean agentgw receipts verify?"},
+		{"completion", "agentgw completion wants one of bash, zsh, fish, powershell"},
+		{"completion canary", "agentgw completion wants one of bash, zsh, fish, powershell"},
+		{"help canary", "there is no such command; agentgw --help lists those that there are"},
+		{"help keys canary", "there is no such command; agentgw keys --help lists those that there are"},
+		{"help keys creat", "there is no such command; did you mean agentgw keys create?"},
+		{"serve --rate-key-rps fast", "flag: --rate-key-rps: \"fast\" is not a plain decimal"},
+		{"keys list --rate-key-rps=", "flag: --rate-key-rps: is empty"},
+		{"serve --registry=", "flag: --registry: is empty"},
+		{"serve --json --log-format json", "--json is --log-format json"},
 		{"keys revoke", "ID is missing: agentgw keys revoke ID"},
 		{"keys revoke canary canary", "2 arguments where one ID is wanted: agentgw keys revoke ID"},
 		{"receipts show", "ID is missing: agentgw receipts show ID"},
@@ -84,4 +93,35 @@ func TestServeWithoutARegistry(t *testing.T) {
 			t.Errorf("%s of one that was named: %s", command, stderr)
 		}
 	}
+}
+
+// TestAGroupIsNoCommand: its help is where errors are, and the exit code says
+// that nothing was done. The program's own name alone asks for help.
+func TestAGroupIsNoCommand(t *testing.T) {
+	b := newBench(t, "")
+	for _, group := range []string{"keys", "credentials", "receipts"} {
+		if stdout, stderr := b.want(exitUsage, group); stdout != "" || !strings.Contains(stderr, "agentgw "+group+" [command]") {
+			t.Errorf("%s: %q and %q", group, stdout, stderr)
+		}
+		if help, stderr := b.want(exitDone, group, "--help"); stderr != "" || !strings.Contains(help, "agentgw "+group+" [command]") {
+			t.Errorf("%s --help: %q and %q", group, help, stderr)
+		}
+	}
+	bare, _ := b.want(exitDone)
+	if help, _ := b.want(exitDone, "help"); help != bare || !strings.Contains(help, "  completion ") {
+		t.Errorf("help is\n%s", help)
+	}
+	if help, _ := b.want(exitDone, "help", "keys", "create"); !strings.Contains(help, "--services") {
+		t.Errorf("help keys create is\n%s", help)
+	}
+}
+
+// TestWhoseMistakeASettingIs: a flag's value is the command line's, all else is not.
+func TestWhoseMistakeASettingIs(t *testing.T) {
+	b := newBench(t, "server: {stream_idle: 30}\n")
+	b.want(exitCannotRun, "serve")
+	b.want(exitUsage, "serve", "--stream-idle", "30")
+	b.want(exitCannotRun, "serve", "--vault-key-file", "none")
+	b.env = []string{"AGENTGATE_STREAM_IDLE=30"}
+	b.want(exitCannotRun, "keys", "list")
 }

@@ -29,7 +29,7 @@ func (c *cli) credentialsCommand() *cobra.Command {
 
 Running gateways follow within two seconds. No command shows a stored secret.`,
 		Args: aCommand,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		RunE: c.needCommand,
 	}
 	cmd.AddCommand(c.credentialsSetCommand(), c.credentialsListCommand(), c.credentialsRemoveCommand())
 	return cmd

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/jonboulle/clockwork"
@@ -43,6 +44,7 @@ services:
 
 func (c *cli) demoCommand() *cobra.Command {
 	var listen, adminListen string
+	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Run a gateway with a tool service behind it, to try it out",
@@ -57,15 +59,16 @@ func (c *cli) demoCommand() *cobra.Command {
 			defer func() { _ = os.RemoveAll(folder) }()
 			signals := takeSignals()
 			defer signals.release()
-			return c.demo(folder, listen, adminListen, signals)
+			return c.demo(folder, listen, adminListen, signals, asJSON)
 		},
 	}
 	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:8080", "the agents' address")
 	cmd.Flags().StringVar(&adminListen, "admin-listen", "127.0.0.1:9090", "the operators' address")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print as one JSON object")
 	return cmd
 }
 
-func (c *cli) demo(folder, listen, adminListen string, signals signals) error {
+func (c *cli) demo(folder, listen, adminListen string, signals signals, asJSON bool) error {
 	token := rand.Text()
 	upstream, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -103,7 +106,13 @@ func (c *cli) demo(folder, listen, adminListen string, signals signals) error {
 		s.stop(context.Background())
 		return exit(exitCannotRun, err)
 	}
-	c.sayDemo(s, folder, key)
+	d := newDemonstration(s, folder, key)
+	if !asJSON {
+		c.sayDemo(d)
+	} else if err := c.printJSON(d); err != nil {
+		s.stop(context.Background())
+		return exit(exitCannotRun, err)
+	}
 	return c.untilStopped(s, signals)
 }
 
@@ -133,28 +142,52 @@ func (c *cli) furnish(folder string, settings *config.Settings, token string) (s
 	})
 }
 
-func (c *cli) sayDemo(s *server, folder string, key secret.Text) {
-	act := "curl -sS -i http://" + s.agentsListener.Addr().String() + "/v1/act -H 'Authorization: Bearer " + key.Reveal() +
-		"' -H 'Content-Type: application/json' -d "
+// demonstration is what the demo shows: lines for a shell, and where to find what.
+type demonstration struct {
+	Agents    string   `json:"agents"`
+	Operators string   `json:"operators"`
+	Key       string   `json:"key"`
+	Data      string   `json:"data"`
+	Allowed   string   `json:"allowed"`
+	Stream    string   `json:"stream"`
+	Refused   string   `json:"refused"`
+	Verify    []string `json:"verify"`
+}
+
+func newDemonstration(s *server, folder string, key secret.Text) demonstration {
+	d := demonstration{
+		Agents: s.agentsListener.Addr().String(), Operators: s.operatorsListener.Addr().String(), Key: key.Reveal(), Data: folder,
+	}
+	act := "curl -sS -i http://" + d.Agents + "/v1/act -H 'Authorization: Bearer " + d.Key + "' -H 'Content-Type: application/json' -d "
 	me, err := os.Executable()
 	if err != nil {
 		me = "agentgw"
 	}
+	d.Allowed = act + `'{"service":"tools","action":"search","params":{"q":"gateways"}}'`
+	d.Stream = act + `'{"service":"tools","action":"ticks","params":{"count":5}}' -N`
+	d.Refused = act + `'{"service":"payroll","action":"read","params":{"q":"salaries"}}'`
+	d.Verify = []string{
+		fmt.Sprintf("%s receipts checkpoint --data %s > %s/anchor", me, folder, folder),
+		fmt.Sprintf("%s receipts verify %s --vkey %s/log.vkey --anchor %s/anchor", me, folder, folder, folder),
+	}
+	return d
+}
+
+func (c *cli) sayDemo(d demonstration) {
 	fmt.Fprintf(c.stdout, `AgentGate demo: the gateway is on %s, operators on %s.
 
 An allowed call:
-%s'{"service":"tools","action":"search","params":{"q":"gateways"}}'
+%s
 
 A stream, event by event (it holds one of the tenant's slots to its last byte):
-%s'{"service":"tools","action":"ticks","params":{"count":5}}' -N
+%s
 
 A refused call (the key may not call payroll):
-%s'{"service":"payroll","action":"read","params":{"q":"salaries"}}'
+%s
 
 Verify the receipts offline, up to the checkpoint taken here:
-%s receipts checkpoint --data %s > %s/anchor
-%s receipts verify %s --vkey %s/log.vkey --anchor %s/anchor
+%s
 
 Ctrl-C ends the demo and removes its folder.
-`, s.agentsListener.Addr(), s.operatorsListener.Addr(), act, act, act, me, folder, folder, me, folder, folder, folder)
+`, d.Agents, d.Operators, d.Allowed, d.Stream, d.Refused, strings.Join(d.Verify, "\n"))
 }

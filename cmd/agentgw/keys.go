@@ -24,7 +24,7 @@ Running gateways follow within two seconds. Keys that are declared in the
 registry are not in the store: they are listed by agentgw check, and revoked by
 taking them out of the file.`,
 		Args: aCommand,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		RunE: c.needCommand,
 	}
 	cmd.AddCommand(c.keysCreateCommand(), c.keysListCommand(), c.keysRevokeCommand())
 	return cmd

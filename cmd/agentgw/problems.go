@@ -78,3 +78,15 @@ func unfitToStart(settings *config.Settings) (list registry.Problems) {
 	}
 	return list
 }
+
+// exitCodeOf is how a command ends that these keep from running. The value of a
+// flag is a mistake in the command line; what lies in a file that a flag names
+// is none, and nor is a file that cannot be read.
+func exitCodeOf(problems registry.Problems) int {
+	for _, p := range problems {
+		if p.File == "flag" && !strings.HasSuffix(p.Path, "-file") {
+			return exitUsage
+		}
+	}
+	return exitCannotRun
+}

@@ -20,7 +20,7 @@ func (c *cli) receiptsCommand() *cobra.Command {
 		Long: `List, show and verify the receipts: the record of every call that was allowed
 or refused. All of it works on the data folder, whether a gateway is running or not.`,
 		Args: aCommand,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		RunE: c.needCommand,
 	}
 	cmd.AddCommand(
 		c.receiptsListCommand(),

@@ -84,8 +84,11 @@ func (c *cli) rootCommand() *cobra.Command {
 	}
 	root.SetVersionTemplate(versionLine())
 	root.SetFlagErrorFunc(flagError)
+	root.SetHelpCommand(c.helpCommand())
+	root.CompletionOptions.DisableDefaultCmd = true
 	root.AddCommand(
 		c.checkCommand(),
+		c.completionCommand(),
 		c.credentialsCommand(),
 		c.demoCommand(),
 		c.keysCommand(),

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -15,11 +16,20 @@ import (
 )
 
 func (c *cli) serveCommand() *cobra.Command {
+	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the gateway",
 		Args:  noArguments("name the registry with --registry FILE"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if asJSON {
+				if cmd.Flags().Changed("log-format") {
+					return errors.New("--json is --log-format json: give one of them")
+				}
+				if err := cmd.Flags().Set("log-format", "json"); err != nil {
+					return err
+				}
+			}
 			settings, snapshot, err := c.settings(cmd)
 			if err != nil {
 				return err
@@ -36,6 +46,7 @@ func (c *cli) serveCommand() *cobra.Command {
 			return c.untilStopped(s, signals)
 		},
 	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "log as JSON, also to a terminal")
 	addSettingsFlags(cmd)
 	return cmd
 }

@@ -61,7 +61,7 @@ func (c *cli) settingsWithoutRegistry(cmd *cobra.Command) (*config.Settings, *re
 func (c *cli) readSettings(cmd *cobra.Command, purpose purpose) (*config.Settings, *registry.Snapshot, error) {
 	path, explicit, err := config.RegistryPath(cmd.Flags(), c.environ)
 	if err != nil {
-		return nil, nil, exit(exitCannotRun, err)
+		return nil, nil, exit(exitCodeOf(problemsOf(err)), err)
 	}
 	snapshot, err := registry.Load(path)
 	if errors.Is(err, fs.ErrNotExist) && !explicit && purpose == toAdminister {
@@ -83,7 +83,7 @@ func (c *cli) readSettings(cmd *cobra.Command, purpose purpose) (*config.Setting
 		return nil, nil, exit(exitCannotRun, errors.Join(err, configErr))
 	case len(problems) > 0:
 		problems.Sort()
-		return nil, nil, exit(exitCannotRun, problems)
+		return nil, nil, exit(exitCodeOf(problems), problems)
 	}
 	return settings, snapshot, nil
 }

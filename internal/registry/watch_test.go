@@ -107,7 +107,8 @@ func TestWatchSeesEveryFinalState(t *testing.T) {
 
 // TestWatchSeesMountedConfigurationSwapped: Kubernetes mounts a file as a link
 // into ..data, itself a link, which is put in place by a rename; the folder of
-// the old state is then deleted.
+// the old state is then deleted. Size and time may be the same as before: where
+// the links lead to is not.
 func TestWatchSeesMountedConfigurationSwapped(t *testing.T) {
 	folder := t.TempDir()
 	path := filepath.Join(folder, "registry.yaml")
@@ -115,18 +116,20 @@ func TestWatchSeesMountedConfigurationSwapped(t *testing.T) {
 		old, _ := os.Readlink(filepath.Join(folder, "..data"))
 		state, err := os.MkdirTemp(folder, "..state")
 		must(t, err)
-		must(t, os.WriteFile(filepath.Join(state, "registry.yaml"), []byte(text), 0o600))
+		file := filepath.Join(state, "registry.yaml")
+		must(t, os.WriteFile(file, []byte(text), 0o600))
+		must(t, os.Chtimes(file, time.Time{}, time.Unix(1, 0)))
 		must(t, os.Symlink(filepath.Base(state), filepath.Join(folder, "..data_tmp")))
 		must(t, os.Rename(filepath.Join(folder, "..data_tmp"), filepath.Join(folder, "..data")))
 		if old != "" {
 			must(t, os.RemoveAll(filepath.Join(folder, old)))
 		}
 	}
-	swap("0")
+	swap("state 99")
 	must(t, os.Symlink(filepath.Join("..data", "registry.yaml"), path))
 	w := watch(t, path, func(err error) { t.Error(err) })
 	for round := range 100 {
-		text := fmt.Sprintf("state %d", round)
+		text := fmt.Sprintf("state %02d", round)
 		swap(text)
 		w.becomes(text)
 	}

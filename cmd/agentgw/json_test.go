@@ -1,0 +1,116 @@
+package main
+
+import (
+	"encoding/json"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+// TestEveryCommandSpeaksJSON runs every command that there is with --json: each
+// prints JSON and nothing else.
+func TestEveryCommandSpeaksJSON(t *testing.T) {
+	b := audited(t)
+	lines := map[string]string{
+		"check": "check registry.yaml", "completion": "completion fish", "help": "help keys", "version": "version",
+		"keys create": "keys create --id made --services * --users *", "keys list": "keys list", "keys revoke": "keys revoke made",
+		"credentials set": "credentials set --service search --from-file secret", "credentials list": "credentials list",
+		"credentials remove": "credentials remove --service search",
+		"receipts list":      "receipts list", "receipts show": "receipts show aa", "receipts tail": "receipts tail", "receipts key": "receipts key",
+		"receipts checkpoint": "receipts checkpoint", "receipts verify": "receipts verify data --vkey vkey --anchor anchor",
+		"serve": "", "demo": "", // below: they run until they are told to stop
+	}
+	b.write("registry.yaml", []byte(stateRegistry))
+	b.write("secret", []byte("user:password"))
+	// In this order, since some make what others work on.
+	order := []string{"check", "completion", "help", "version", "keys create", "keys list", "keys revoke", "credentials set", "credentials list",
+		"credentials remove", "receipts list", "receipts show", "receipts tail", "receipts key", "receipts checkpoint", "receipts verify", "demo", "serve"}
+	var there []string
+	var walk func(cmd *cobra.Command, path string)
+	walk = func(cmd *cobra.Command, path string) {
+		for _, sub := range cmd.Commands() {
+			walk(sub, strings.TrimSpace(path+" "+sub.Name()))
+		}
+		if !cmd.HasSubCommands() {
+			there = append(there, path)
+		}
+	}
+	c := &cli{}
+	root := c.rootCommand()
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	walk(root, "")
+	slices.Sort(there)
+	tried := slices.Sorted(slices.Values(order))
+	if !slices.Equal(there, tried) {
+		t.Fatalf("the commands are %q, and %q are tried", there, tried)
+	}
+	for _, name := range order {
+		if lines[name] == "" {
+			continue
+		}
+		stdout, stderr := b.want(exitDone, append(strings.Split(lines[name], " "), "--json")...)
+		isJSON(t, name, stdout)
+		if name == "completion" && !strings.Contains(stdout, "complete -c agentgw") || name == "help" && !strings.Contains(stdout, "revoke") {
+			t.Errorf("%s: %s%s", name, stdout, stderr)
+		}
+	}
+
+	out := b.untilItSays(`"verify":`, "demo", "--json", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0")
+	isJSON(t, "demo", out.stdout)
+	var d demonstration
+	if err := json.Unmarshal([]byte(out.stdout), &d); err != nil || !strings.Contains(d.Allowed, "http://"+d.Agents+"/v1/act") ||
+		!strings.Contains(d.Stream, "ticks") || !strings.Contains(d.Refused, "payroll") || len(d.Verify) != 2 || !strings.Contains(d.Verify[1], d.Data) || !strings.HasPrefix(d.Key, "agw_") {
+		t.Errorf("%v %+v", err, d)
+	}
+	out = b.untilItSays(`"msg":"serving"`, "serve", "--json", "--registry", "registry.yaml", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0")
+	for line := range strings.Lines(out.stderr) {
+		if !strings.HasPrefix(line, "agentgw: ") { // warnings, and where the first key is
+			isJSON(t, "serve", line)
+		}
+	}
+}
+
+// isJSON says that a text is one JSON value or several, and not none.
+func isJSON(t *testing.T, name, text string) {
+	t.Helper()
+	d := json.NewDecoder(strings.NewReader(text))
+	n := 0
+	for ; ; n++ {
+		var v any
+		if err := d.Decode(&v); err == io.EOF {
+			break
+		} else if err != nil {
+			t.Errorf("%s prints %q: %v", name, text, err)
+			return
+		}
+	}
+	if n == 0 {
+		t.Errorf("%s prints nothing", name)
+	}
+}
+
+type said struct{ stdout, stderr string }
+
+// untilItSays runs a command that runs until it is told to stop, and stops it
+// once it has printed that.
+func (b *bench) untilItSays(what string, args ...string) said {
+	b.t.Helper()
+	var out, errs lockedBuffer
+	ended := make(chan int, 1)
+	c := &cli{stdin: strings.NewReader(""), stdout: &out, stderr: &errs, environ: b.env}
+	go func() { ended <- c.run(args) }()
+	eventually(b.t, what, func() bool { return strings.Contains(out.String()+errs.String(), what) })
+	if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
+		b.t.Fatal(err)
+	}
+	if code := <-ended; code != exitDone {
+		b.t.Errorf("%q: exit code %d: %s", args, code, errs.String())
+	}
+	return said{out.String(), errs.String()}
+}
