@@ -58,7 +58,7 @@ func TestNoProblemOfWhatCouldNotBeRead(t *testing.T) {
 		file, want string
 	}{
 		"a tenant rate in doubt":     {key + "server: {rate_tenant_rps: off}\n", `r.yaml:2:10: server.rate_tenant_rps: "off" is not a plain decimal number such as 20 or 0.5` + "\n"},
-		"a tenant rate given twice":  {key + "server: {rate_tenant_rps: 0, rate_tenant_rps: 5}\n", "r.yaml:2:30: server.rate_tenant_rps: is given twice; the first is at 2:10\n"},
+		"a tenant rate given twice":  {key + "server: {rate_tenant_rps: 5, rate_tenant_rps: 0}\n", "r.yaml:2:30: server.rate_tenant_rps: is given twice; the first is at 2:10\n"},
 		"a section that is none":     {key + "server: [rate_tenant_rps]\n", "r.yaml:2:9: server: must be a mapping of names to values, not a list\n"},
 		"a section that is misspelt": {key + "sever: {rate_tenant_rps: 0}\n", "r.yaml:2:1: sever: unknown key; did you mean server?\n"},
 		"a key rate in doubt":        {"server: {rate_key_burst: 0, rate_key_rps: x}\n", `r.yaml:1:29: server.rate_key_rps: "x" is not a plain decimal number such as 20 or 0.5` + "\n"},
@@ -68,6 +68,15 @@ func TestNoProblemOfWhatCouldNotBeRead(t *testing.T) {
 		if code, out, _ := runCheck(t, c.file, nil, "r.yaml"); code != exitNotHold || out != c.want {
 			t.Errorf("%s: exit %d\n%s", name, code, cmp.Diff(c.want, out))
 		}
+	}
+}
+
+// TestAFileThatIsNoYAMLMaySetAnything: the environment is judged by itself alone.
+func TestAFileThatIsNoYAMLMaySetAnything(t *testing.T) {
+	code, out, _ := runCheck(t, "server: {rate_key_burst: 1\nx", []string{"AGENTGATE_RATE_KEY_RPS=0.01", "AGENTGATE_MAX_INFLIGHT=x"}, "r.yaml")
+	want := "r.yaml:3:1: .: not sound YAML: did not find expected ',' or '}'\nenvironment: AGENTGATE_MAX_INFLIGHT: \"x\" is not a plain whole number such as 20\n"
+	if code != exitNotHold || out != want {
+		t.Errorf("exit %d\n%s", code, cmp.Diff(want, out))
 	}
 }
 

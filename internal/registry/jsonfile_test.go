@@ -29,6 +29,19 @@ func TestJSONOfPrograms(t *testing.T) {
 	}
 }
 
+// TestJSONOfProgramsIsAsStrict: where the escapes leave YAML no say.
+func TestJSONOfProgramsIsAsStrict(t *testing.T) {
+	_, err := registry.Parse("r.json", []byte("{\"version\":1,\n \"version\":1, \"Server\":{}, \"server\":{\"a\\/b\":null}, \"services\":{\"a\":{\"base_url\":7,\"timeout\":\"30\"}}}"))
+	want := `r.json:2:2: version: is given twice; the first is at 1:2
+r.json:2:15: Server: unknown key; did you mean server?
+r.json:2:28: server: differs only by case from "Server" at 2:15
+r.json:2:80: services.a.base_url: "7" does not begin with http:// or https://
+r.json:2:92: services.a.timeout: "30" has no unit: write 250ms, 30s or 10m`
+	if err == nil || err.Error() != want {
+		t.Errorf("%v", err)
+	}
+}
+
 // TestJSONIsReadAsYAMLIs: with the same strictness and the same places. A comment
 // makes YAML of any JSON.
 func TestJSONIsReadAsYAMLIs(t *testing.T) {

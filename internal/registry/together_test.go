@@ -41,6 +41,9 @@ func TestProblemsAreToldTogether(t *testing.T) {
 			"f:2:12: services: merge keys (<<) are not taken: write the members out",
 			`f:2:16: services."<<": aliases (*x) are not taken: write the value out`,
 		}},
+		{"who names what a merge may have brought", "<<: {services: {b: {}}}\nkeys: [{id: k, services: [b], " + key + "}]\n", []string{
+			"f:1:1: .: merge keys (<<) are not taken: write the members out",
+		}},
 		{"who names an action of a list", "services: {a: {base_url: http://u.example, actions: [x]}}\nkeys: [{id: k, services: [a], actions: [a.x], " + key + "}]\n", []string{
 			"f:1:53: services.a.actions: must be a mapping of names to values, not a list",
 		}},
