@@ -44,7 +44,10 @@ func (c *cli) check(cmd *cobra.Command, args []string, asJSON bool) error {
 	} else {
 		var err error
 		if path, named, err = config.RegistryPath(cmd.Flags(), c.environ); err != nil {
-			return c.sayProblems(asJSON, problemsOf(err))
+			if problems := problemsOf(err); problems != nil {
+				return c.sayProblems(asJSON, problems)
+			}
+			return exit(exitCannotRun, err)
 		}
 	}
 	snapshot, err := registry.Load(path)
