@@ -218,6 +218,13 @@ func (l *Log) makeRoom(n int64) error {
 	if l.segment != nil && (l.segment.size == 0 || l.segment.size+n <= l.limit) {
 		return nil
 	}
+	if l.segment != nil {
+		// Its last checkpoint line may be in memory only. A segment that has
+		// another behind it is not the tail any more: it has to be whole.
+		if err := l.segment.sync(); err != nil {
+			return err
+		}
+	}
 	next, err := createSegment(l.disk, l.folder, l.tree.size, l.limit)
 	if err != nil {
 		return err
@@ -254,12 +261,27 @@ func (l *Log) fail(b *batch, err error) {
 // Neither is synced. Both are over durable entries, and what a crash loses of
 // them the next start signs again, byte for byte the same.
 func (l *Log) rest() {
-	err := l.storeSigned()
-	if err == nil && l.due() == 0 {
-		err = l.publish(false)
-	}
-	if err != nil {
+	if err := l.storeSigned(); err != nil {
 		l.fail(nil, err)
+		return
+	}
+	if l.due() != 0 {
+		return
+	}
+	if err := l.publish(false); err != nil {
+		l.unpublished(err)
+	}
+}
+
+// unpublished notes that the checkpoint file could not be replaced. It is a copy
+// of what stands in the segments: the log goes on, says so once, and tries again
+// in a second. What fails the log is a segment that cannot be made, written or
+// synced, and a first key that cannot get its name.
+func (l *Log) unpublished(err error) {
+	l.publishedAt = l.clock.Now()
+	if !l.warned {
+		l.warned = true
+		l.logger.Warn("the checkpoint file cannot be written; the log goes on, and it is tried again each second", "file", filepath.Join(l.folder, checkpointFile), "error", err)
 	}
 }
 
@@ -292,7 +314,7 @@ func (l *Log) publish(durable bool) error {
 	if err := l.disk.rename(tmp, filepath.Join(l.folder, checkpointFile)); err != nil {
 		return err
 	}
-	l.published, l.publishedAt = true, l.clock.Now()
+	l.published, l.publishedAt, l.warned = true, l.clock.Now(), false
 	if durable {
 		return l.disk.syncDir(l.folder)
 	}

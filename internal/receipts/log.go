@@ -96,10 +96,11 @@ type Log struct {
 	// The committer's own; nobody else looks.
 	segment     *segment
 	tree        frontier
-	signed      []byte // checkpoint of tree
-	signedIn    bool   // signed stands in the segments
-	published   bool   // signed stands in the checkpoint file
-	publishedAt time.Time
+	signed      []byte    // checkpoint of tree
+	signedIn    bool      // signed stands in the segments
+	published   bool      // signed stands in the checkpoint file
+	publishedAt time.Time // or tried at
+	warned      bool      // that the checkpoint file cannot be written
 	notBefore   time.Time // of the next commit
 	unit        []byte    // buffer
 

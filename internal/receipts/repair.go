@@ -134,6 +134,9 @@ func (l *Log) quarantine(f *os.File, offset int64) (*Recovery, error) {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return nil, err
 	}
+	if err := l.disk.syncDir(l.folder); err != nil {
+		return nil, err
+	}
 	// One name for all: what a crash leaves there the next start writes anew.
 	tmp, err := os.OpenFile(filepath.Join(folder, ".new"), os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o600)
 	if err != nil {

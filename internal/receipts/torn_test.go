@@ -60,6 +60,7 @@ func TestTornTailIsNoDamage(t *testing.T) {
 		"something else in the record":     {fill(begin+100, begin+150, '~'), end - begin - bytes.IndexByte(whole[begin:], '\n') - 1},
 		"the record's end":                 {fill(end-1, end, 0), end - begin - bytes.IndexByte(whole[begin:], '\n') - 1},
 		"lines of something behind it":     {append(bytes.Clone(whole), "hello\nxx\n"...), 9},
+		"a batch line and no record of it": {append(bytes.Clone(whole), "{\"batch\":{\"first\":11,\"count\":2,\"bytes\":913}}\nxx\nyy\n"...), 6},
 	} {
 		t.Run(what, func(t *testing.T) {
 			dir := copyLog(t, dir)

@@ -67,7 +67,7 @@ type walker struct {
 	held    uint64   // the size of the newest tree that something signed has met
 	sinceAt Position // of the first record after it
 	sinceID string
-	loose   *Damage // that record, once a further batch began behind it: see unsigned
+	loose   *Damage // that record, once one of a further batch stands behind it: see unsigned
 
 	// accept, where set, has the last word on a record line before it counts.
 	accept func(line []byte, index uint64) bool
@@ -181,9 +181,6 @@ func (w *walker) batchLine(e *event) error {
 	case b.First != w.tree.size || b.Count == 0 || b.Bytes <= 0:
 		return w.damage(e.at, "", "the batch says entries %d to %d in %d bytes", b.First, b.First+b.Count-1, b.Bytes)
 	}
-	if w.tree.size > w.held && w.loose == nil {
-		w.loose = &Damage{Position: w.sinceAt, Index: w.held, ID: w.sinceID}
-	}
 	w.batch, w.batchAt, w.left, w.leftBytes = b, e.at, b.Count, b.Bytes
 	e.kind, e.batch = aBatch, b
 	return nil
@@ -247,6 +244,9 @@ func (w *walker) recordLine(e *event) error {
 	w.left, w.leftBytes = left, leftBytes
 	if w.tree.size == w.held {
 		w.sinceAt, w.sinceID = e.at, r.ID
+	}
+	if w.batch.First > w.held && w.loose == nil {
+		w.loose = &Damage{Position: w.sinceAt, Index: w.held, ID: w.sinceID}
 	}
 	e.kind, e.index, e.record = aRecord, w.tree.size, r
 	w.tree.push(tlog.RecordHash(e.line))
