@@ -100,7 +100,7 @@ func TestFirstStartKilledAnywhere(t *testing.T) {
 					if strings.HasSuffix(file, ".jsonl") {
 						path = filepath.Join(dir, "receipts", file)
 					}
-					os.WriteFile(path, []byte(`{"segment":{"v":1,"lo`), 0o600)
+					os.WriteFile(path, []byte(`{"segment":{"v":1,"lo`), 0o644)
 				}
 				return errKilled
 			})
@@ -111,6 +111,9 @@ func TestFirstStartKilledAnywhere(t *testing.T) {
 			l, err := receipts.Open(dir, receipts.Options{Clock: clockwork.NewFakeClockAt(noon)})
 			if err != nil {
 				t.Fatalf("killed before step %d (%s, torn %t): %v", step, at, torn, err)
+			}
+			if info, err := os.Stat(filepath.Join(dir, keyFile)); err != nil || info.Mode() != 0o600 {
+				t.Errorf("killed before step %d (%s): the key of an open log: %v, %v", step, at, info, err)
 			}
 			mustAppend(t, l, outcome("a"))
 			l.Close()

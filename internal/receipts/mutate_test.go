@@ -223,13 +223,24 @@ func TestForkIsRefused(t *testing.T) {
 	if r := verdict(t, dir, l.VerifierKey(), checkpoint); r.Verdict != receipts.Broken || r.Damage == nil || r.Damage.ID != "b" {
 		t.Errorf("against the other's checkpoint: %s (%s)", r.Verdict, r.Why)
 	}
-	write(t, filepath.Join(dir, "receipts", "checkpoint"), checkpoint)
-	before := read(t, segmentFile(dir))
-	if l, err := reopen(dir); err == nil {
-		l.Close()
-		t.Error("opened")
-	}
-	if !bytes.Equal(read(t, segmentFile(dir)), before) {
-		t.Error("something was changed")
+	mine, before := read(t, filepath.Join(dir, "receipts", "checkpoint")), read(t, segmentFile(dir))
+	theirs := read(t, segmentFile(other))
+	theirs = theirs[bytes.LastIndex(theirs, []byte(`{"checkpoint":`)):]
+	for what, c := range map[string]struct{ file, segment []byte }{
+		"in the checkpoint file":         {checkpoint, before},
+		"as a line behind the log's own": {mine, slices.Concat(before, theirs)},
+	} {
+		write(t, filepath.Join(dir, "receipts", "checkpoint"), c.file)
+		write(t, segmentFile(dir), c.segment)
+		if r := verdict(t, dir, l.VerifierKey(), nil); r.Verdict != receipts.Broken {
+			t.Errorf("%s: %s (%s)", what, r.Verdict, r.Why)
+		}
+		if l, err := reopen(dir); err == nil {
+			l.Close()
+			t.Errorf("%s: opened", what)
+		}
+		if !bytes.Equal(read(t, segmentFile(dir)), c.segment) {
+			t.Errorf("%s: something was changed", what)
+		}
 	}
 }

@@ -86,7 +86,6 @@ func TestBatchesThatNobodySigned(t *testing.T) {
 	})
 	t.Run("the writer's own, with the signatures taken out", func(t *testing.T) {
 		dir := copyLog(t, original)
-		os.Remove(filepath.Join(dir, "receipts", "checkpoint"))
 		for _, name := range segments(t, dir) {
 			var kept []byte
 			for line := range bytes.Lines(read(t, name)) {
@@ -96,6 +95,13 @@ func TestBatchesThatNobodySigned(t *testing.T) {
 			}
 			write(t, name, kept)
 		}
+		covered := copyLog(t, dir) // by the checkpoint file
+		if l, err := reopen(covered); err != nil {
+			t.Errorf("with the file: %v", err)
+		} else if l.Close(); verdict(t, covered, vkey, l.Checkpoint()).Verdict != receipts.Holds {
+			t.Error("with the file: does not hold")
+		}
+		os.Remove(filepath.Join(dir, "receipts", "checkpoint"))
 		if r := verdict(t, dir, vkey, nil); r.Verdict != receipts.Broken || r.Damage == nil || r.Damage.Index != 0 {
 			t.Errorf("%s: %s", r.Verdict, r.Why)
 		}
