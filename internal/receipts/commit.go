@@ -71,12 +71,16 @@ func (l *Log) await() {
 	}
 }
 
-// take returns all that waits, or nil.
+// take returns all that waits, or nil. In interval mode that is nil too where all
+// of it has come since linger looked, and has yet to wait for its time.
 func (l *Log) take() (b *batch, closing bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.filling.slots) == 0 || l.failure != nil {
 		return nil, l.closing || l.failure != nil
+	}
+	if l.interval && l.patienceLocked() > 0 {
+		return nil, false
 	}
 	b = l.filling
 	l.filling = newBatch(l.next, len(b.slots))
@@ -104,6 +108,10 @@ func (l *Log) linger() {
 func (l *Log) patience() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return l.patienceLocked()
+}
+
+func (l *Log) patienceLocked() time.Duration {
 	n := len(l.filling.slots)
 	switch {
 	case n >= maxBatch || l.closing || l.failure != nil:
