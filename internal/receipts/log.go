@@ -142,7 +142,7 @@ func newBatch(first uint64, room int) *batch {
 
 // Append adds r and returns once it is durable (in interval mode: once it is
 // queued). It fills in r's ID and Time where they are empty, and Seq, Replica
-// and Interval. The error is ErrUnavailable, or about a kind or ending that is
+// and Interval. The error is ErrUnavailable, or about a kind, ending or decision that is
 // not on the closed lists. It takes no context: a client that goes away must
 // not be able to keep its receipt out of the log.
 func (l *Log) Append(r *Record) (Entry, error) {
@@ -151,6 +151,9 @@ func (l *Log) Append(r *Record) (Entry, error) {
 	}
 	if r.Ending != "" && !r.Ending.Valid() {
 		return Entry{}, fmt.Errorf("receipts: ending %q is not on the list", r.Ending)
+	}
+	if !validDecision(r.Decision) {
+		return Entry{}, fmt.Errorf("receipts: decision %q is not on the list", r.Decision)
 	}
 	entry, b, err := l.enqueue(r)
 	if err != nil || l.interval {

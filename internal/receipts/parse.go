@@ -36,6 +36,9 @@ func ParseRecord(line []byte) (*Record, error) {
 	if r.Ending != "" && !r.Ending.Valid() {
 		return nil, fmt.Errorf("ending %q is not known to this version", r.Ending)
 	}
+	if !validDecision(r.Decision) {
+		return nil, fmt.Errorf("decision %q is not known to this version", r.Decision)
+	}
 	if again := appendFields(make([]byte, 0, body), r, 0); !bytes.Equal(again, line[:body]) {
 		return nil, errors.New("not in the one spelling of a record")
 	}

@@ -137,6 +137,9 @@ func (r *reader) next() (line []byte, at Position, begins bool, err error) {
 	for {
 		if i := bytes.IndexByte(r.buf[r.start+scanned:r.stop], '\n'); i >= 0 {
 			line, at = r.buf[r.start:r.start+scanned+i], r.at()
+			if len(line) > maxLine {
+				return nil, at, false, errLongLine
+			}
 			r.start += len(line) + 1
 			r.offset += int64(len(line) + 1)
 			r.line++

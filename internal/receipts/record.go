@@ -71,6 +71,10 @@ const (
 	Refused = "refused"
 )
 
+// validDecision reports whether d is one of the two, or none: of a record that
+// is about no call.
+func validDecision(d string) bool { return d == "" || d == Allowed || d == Refused }
+
 // ParamsHash commits to a call's parameters without showing them.
 type ParamsHash struct {
 	Alg  string // how Hash was made, for example "hmac-sha256"
