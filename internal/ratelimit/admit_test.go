@@ -65,3 +65,52 @@ func TestBlock(t *testing.T) {
 		t.Error("an empty set is kept")
 	}
 }
+
+// TestConcurrencyRefusalRestoresEveryToken: of key, tenant and the key at the
+// service, to the nanosecond, from full and from part of a token, whichever cap
+// refuses.
+func TestConcurrencyRefusalRestoresEveryToken(t *testing.T) {
+	for _, which := range []Kind{KindTenantSlots, KindServiceSlots, KindProcessSlots} {
+		for _, spent := range []int{0, 2} {
+			o := Options{}
+			c := call{key: "k", keyLimit: Limit{second, 5}, admission: admission{
+				Tenant: "t", TenantLimit: Limit{3 * second, 5},
+				Service: "s", ServiceBucket: "k/s", ServiceLimit: Limit{7 * second, 5},
+			}}
+			switch which {
+			case KindTenantSlots:
+				c.TenantSlots = 1
+			case KindServiceSlots:
+				c.ServiceSlots = 1
+			case KindProcessSlots:
+				o.MaxInFlight = 1
+			}
+			l := NewLocal(o)
+			for range spent {
+				ticket, v := l.call(c, 0)
+				if v.Outcome != Admitted {
+					t.Fatal(v.Outcome)
+				}
+				ticket.Release()
+			}
+			holder := c.admission
+			holder.TenantLimit, holder.ServiceLimit = Limit{}, Limit{}
+			l.admit(holder, 0)
+			levels := func(now int64) [3]Reading {
+				return [3]Reading{
+					l.peek(Registered, KindKey, "k", c.keyLimit, now),
+					l.peek(Registered, KindTenant, "t", c.TenantLimit, now),
+					l.peek(Registered, KindService, "k/s", c.ServiceLimit, now),
+				}
+			}
+			const now = second/2 + 1
+			before := levels(now)
+			if _, v := l.call(c, now); v.Outcome != ConcurrencyLimited || v.Limit != which {
+				t.Fatalf("%v by %v", v.Outcome, v.Limit)
+			}
+			if after := levels(now); after != before {
+				t.Errorf("kind %d, %d spent: %+v became %+v", which, spent, before, after)
+			}
+		}
+	}
+}

@@ -102,7 +102,6 @@ func (o *overflow) change(was, is Limit, now int64) {
 	e := o.entryLocked(is, now)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.changedLocked()
 	e.bucket.inherit(owed.bucket, is, now)
 	e.rareLocked().free.inherit(owed.free, is.times(freeRefusals), now)
 }

@@ -2,6 +2,7 @@ package ratelimit
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -157,6 +158,26 @@ func TestLimitChangesInOverflow(t *testing.T) {
 	}
 }
 
+// TestLimitChangesToOneThatOwesMore: what comes along with a change of limit is the
+// larger of the two debts; and a refund of what was charged before pays nothing of
+// it.
+func TestLimitChangesToOneThatOwesMore(t *testing.T) {
+	l := crowded()
+	old, is := Limit{1000 * second, 3}, Limit{second, 3}
+	l.take(Registered, KindKey, "k", old, 0)
+	var c Charge
+	for range 3 {
+		c, _ = l.take(Registered, KindKey, "other", is, 0)
+	}
+	left := func() int64 { return l.peek(Registered, KindKey, "k", is, 0).Remaining }
+	if l.Changed(Registered, KindKey, old, is, 0); left() != 0 {
+		t.Errorf("%d left where nothing was", left())
+	}
+	if c.refund(0); left() != 0 {
+		t.Errorf("%d left after a refund from before the change", left())
+	}
+}
+
 // withRoom makes the tables of l larger.
 func withRoom(l *Local) {
 	for _, t := range l.tables {
@@ -174,6 +195,15 @@ func TestFreeRefusalsAreNotReborn(t *testing.T) {
 		if _, v := l.call(c, 0); v.Outcome != ConcurrencyLimited {
 			t.Fatal(v.Outcome)
 		}
+	}
+	wider := c
+	wider.keyLimit.Burst = 2
+	l.Changed(Registered, KindKey, c.keyLimit, wider.keyLimit, 0)
+	if n := l.peek(Registered, KindKey, "k", wider.keyLimit, 0).Remaining; n != 2 {
+		t.Errorf("%d left of a bucket that owed nothing", n)
+	}
+	if _, v := l.call(wider, 0); v.Outcome != RateLimited || v.Limit != KindKey {
+		t.Errorf("%v by %v: its free refusals came back with another limit", v.Outcome, v.Limit)
 	}
 	withRoom(l)
 	if _, v := l.call(c, second); v.Outcome != RateLimited || v.Limit != KindKey || l.tables[Registered].peek(id{KindKey, "k"}) == nil {
@@ -237,6 +267,37 @@ func TestOverflowSlots(t *testing.T) {
 	if _, v := l.admit(a("t", 1), 3); v.Outcome != Admitted || !own("t") {
 		t.Errorf("%v: t has no entry of its own", v.Outcome)
 	}
+	if held := l.tables[Registered].overflow[KindTenant].guests.held; len(held) != 1 || held["u"] != 1 {
+		t.Errorf("%v is kept, want u's slot only", held)
+	}
+}
+
+// TestGuestWhileItIsSeated: a tenant that gets an entry of its own while another
+// call of it takes a slot of the shared one goes on with that.
+func TestGuestWhileItIsSeated(t *testing.T) {
+	l := crowded()
+	over := l.tables[Registered].overflow[KindTenant]
+	shared := over.entry(Limit{}, 0)
+	withRoom(l)
+	shared.mu.Lock()
+	verdict := make(chan Verdict)
+	go func() {
+		_, v := l.admit(admission{Tenant: "t", TenantSlots: 1, Service: "s"}, 1)
+		verdict <- v
+	}()
+	for l.tables[Registered].peek(id{KindTenant, "t"}) == nil {
+		runtime.Gosched()
+	}
+	over.guests.mu.Lock()
+	over.guests.held["t"]++
+	over.guests.mu.Unlock()
+	shared.mu.Unlock()
+	if v := <-verdict; v.Outcome != ConcurrencyLimited || l.tables[Registered].peek(id{KindTenant, "t"}) != nil {
+		t.Errorf("%v: a second cap", v.Outcome)
+	}
+	if st := tableStats(l); st.UnexpiredEvictions != 0 || st.Entries != 1 {
+		t.Errorf("%+v", st)
+	}
 }
 
 // TestOverflowIsForgotten when nobody owes anything there, and a call that had
@@ -280,7 +341,7 @@ func TestOverflowIsLate(t *testing.T) {
 }
 
 // TestNoSecondCapInACrowd: a tenant whose calls find the table full and not full
-// in turn never has more in flight than its cap.
+// in turn, under limits that change, never has more in flight than its cap.
 func TestNoSecondCapInACrowd(t *testing.T) {
 	const most = 2
 	l := NewLocal(Options{TableSize: 1})
@@ -289,7 +350,7 @@ func TestNoSecondCapInACrowd(t *testing.T) {
 	for range 4 {
 		wg.Go(func() {
 			for i := range scaled(50_000) {
-				ticket, v := l.admit(admission{Tenant: "t", TenantLimit: Limit{1, 1 << 40}, TenantSlots: most, Service: "s"}, now.Add(1))
+				ticket, v := l.admit(admission{Tenant: "t", TenantLimit: Limit{int64(i%2 + 1), 1 << 40}, TenantSlots: most, Service: "s"}, now.Add(1))
 				l.take(Registered, KindKey, fmt.Sprint("other-", i%3), Limit{5, 1}, now.Add(1))
 				if v.Outcome != Admitted {
 					continue

@@ -132,3 +132,26 @@ func TestClock(t *testing.T) {
 		}
 	}
 }
+
+// TestLoweredCapLeavesNothing, not less than nothing, while more run than it
+// allows: neither a look nor a verdict tells a negative number.
+func TestLoweredCapLeavesNothing(t *testing.T) {
+	l := NewLocal(Options{})
+	for range 3 {
+		l.admit(admission{Tenant: "t", TenantSlots: 5, Service: "s", ServiceSlots: 5}, 0)
+	}
+	if r := l.peekSlots(Registered, "t", 2); r.Remaining != 0 || r.Quota != 2 {
+		t.Errorf("a look shows %+v", r)
+	}
+	_, v := l.admit(admission{Tenant: "t", TenantSlots: 2, Service: "s", ServiceSlots: 1}, 0)
+	seen := 0
+	for r := range v.Readings() {
+		seen++
+		if r.Remaining != 0 {
+			t.Errorf("the refusal tells %+v", r)
+		}
+	}
+	if v.Outcome != ConcurrencyLimited || seen != 2 {
+		t.Errorf("%v with %d readings", v.Outcome, seen)
+	}
+}
