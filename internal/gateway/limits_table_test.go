@@ -9,6 +9,7 @@ import (
 	"agentgw/internal/config"
 	"agentgw/internal/identity"
 	"agentgw/internal/ratelimit"
+	"agentgw/internal/registry"
 )
 
 // keysOf returns n keys with one limit, each of them its own tenant.
@@ -229,4 +230,23 @@ func TestChangedLimitsMintNothingInAFullTable(t *testing.T) {
 	w.act("m", plainCall("tools", "")).want(t, "the tenant at its new rate", 200, "", "")
 	w.act("n", plainCall("slow", "")).want(t, "the service at its new rate", 200, "", "")
 	w.from("198.51.100.1", "").want(t, "the address at its new rate", 401, "unauthenticated", "")
+}
+
+// TestChangedDefaultsMintNothingInAFullTable: the same for tenants that are people
+// for whom a key acts.
+func TestChangedDefaultsMintNothingInAFullTable(t *testing.T) {
+	h := roomy("h")
+	h.Users = []string{"u"}
+	keys := []*identity.Key{limited("first", 0.001, 1), h}
+	w := setup{
+		settings: func(s *config.Settings) { s.RateTenantRPS, s.RateTenantBurst = 0.1, 3 },
+		limiter:  func(o *ratelimit.Options) { o.TableSize = 1 },
+	}.world(t, hello, keys...)
+	w.act("first", plainCall("tools", "")).want(t, "the first key", 200, "", "")
+	for range 2 { // the first key's call took one of what is shared
+		w.act("h", plainCall("tools", "u")).want(t, "one of a burst", 200, "", "")
+	}
+	w.act("h", plainCall("tools", "u")).want(t, "one more", 429, "rate_limited", "tenant")
+	w.useDefaults(registry.Defaults{KeyRPS: 20, KeyBurst: 40, TenantRPS: 0.1, TenantBurst: 30, TenantMaxInflight: 32}, worldRegistry, h)
+	w.act("h", plainCall("tools", "u")).want(t, "after the change", 429, "rate_limited", "tenant")
 }

@@ -21,6 +21,12 @@ import (
 // use gives the world's gateway another registry and other keys.
 func (w *world) use(file string, keys ...*identity.Key) {
 	w.t.Helper()
+	w.useDefaults(registry.Defaults{KeyRPS: 20, KeyBurst: 40, TenantRPS: 100, TenantBurst: 200, TenantMaxInflight: 32}, file, keys...)
+}
+
+// useDefaults is use, with other limits for whoever has none of its own.
+func (w *world) useDefaults(defaults registry.Defaults, file string, keys ...*identity.Key) {
+	w.t.Helper()
 	directory, err := identity.NewDirectory(keys)
 	if err != nil {
 		w.t.Fatal(err)
@@ -29,7 +35,7 @@ func (w *world) use(file string, keys ...*identity.Key) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	effective, err := snapshot.Effective(registry.Defaults{KeyRPS: 20, KeyBurst: 40, TenantRPS: 100, TenantBurst: 200, TenantMaxInflight: 32})
+	effective, err := snapshot.Effective(defaults)
 	if err != nil {
 		w.t.Fatal(err)
 	}
