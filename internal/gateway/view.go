@@ -132,15 +132,15 @@ type limited struct {
 	name  string
 }
 
+// limits are those that there are. Principals with a tenant of their own are not
+// among them: they have the limit of their key's other tenant, as neither is named
+// in the registry.
 func (v *view) limits() map[limited]ratelimit.Limit {
 	limits := map[limited]ratelimit.Limit{{ratelimit.Addresses, ratelimit.KindAddress, ""}: v.failures}
 	for i := range v.accounts {
 		a := &v.accounts[i]
 		limits[limited{ratelimit.Registered, ratelimit.KindKey, a.key.Partition()}] = a.key.Limit()
 		limits[limited{ratelimit.Registered, ratelimit.KindTenant, a.tenant.Partition()}] = a.tenant.Limit()
-		for _, t := range a.principals {
-			limits[limited{ratelimit.Registered, ratelimit.KindTenant, t.Partition()}] = t.Limit()
-		}
 	}
 	for name, s := range v.services {
 		limits[limited{ratelimit.Registered, ratelimit.KindService, name}] = s.limit
