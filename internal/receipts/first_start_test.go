@@ -100,7 +100,8 @@ func TestFirstStartKilledAnywhere(t *testing.T) {
 					if strings.HasSuffix(file, ".jsonl") {
 						path = filepath.Join(dir, "receipts", file)
 					}
-					os.WriteFile(path, []byte(`{"segment":{"v":1,"lo`), 0o644)
+					os.WriteFile(path, []byte(`{"segment":{"v":1,"lo`), 0o600)
+					os.Chmod(path, 0o644) // as some other program may have left it
 				}
 				return errKilled
 			})
