@@ -78,6 +78,9 @@ func (s *shard) vacateLocked(place **entry) bool {
 
 // sweepLocked forgets entries that were idle for long enough and are full.
 func (s *shard) sweepLocked(now, idle int64) {
+	if len(s.busy) == 0 && s.idle.Len() == 0 { // nobody lingers either: those are busy
+		return
+	}
 	for range min(sweepBatch, len(s.linger)) {
 		place := &s.linger[s.swept]
 		s.swept = (s.swept + 1) % len(s.linger)

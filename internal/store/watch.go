@@ -13,7 +13,7 @@ const DefaultPoll = time.Second
 
 // Generation returns the number of changes made so far.
 func (s *SQLite) Generation(ctx context.Context) (generation int64, err error) {
-	err = s.db.QueryRowContext(ctx, `SELECT generation FROM meta`).Scan(&generation)
+	err = s.generation.QueryRowContext(ctx).Scan(&generation)
 	return generation, err
 }
 
