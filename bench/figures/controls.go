@@ -25,8 +25,14 @@ func (b *bench) controls() error {
 		return fmt.Errorf("no figures in\n%s", out)
 	}
 	for _, l := range lines {
-		took, _ := strconv.ParseFloat(l[2], 64)
-		allocations, _ := strconv.ParseFloat(l[3], 64)
+		took, err := strconv.ParseFloat(l[2], 64)
+		if err != nil {
+			return err
+		}
+		allocations, err := strconv.ParseFloat(l[3], 64)
+		if err != nil {
+			return err
+		}
 		b.table.bound("controls alone, "+l[1]+" keys", "µs", took/1000, "", 4)
 		b.table.bound("  allocations", "", allocations, "", 4)
 	}

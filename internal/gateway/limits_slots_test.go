@@ -190,7 +190,7 @@ func TestPeakIsTheCap(t *testing.T) {
 	}
 }
 
-// slowToStop is a clock whose timers of a silent upstream take until let to stop.
+// slowToStop is a clock whose timers take until let to stop.
 type slowToStop struct {
 	*clockwork.FakeClock
 	let chan struct{}
@@ -202,11 +202,7 @@ type slowTimer struct {
 }
 
 func (c slowToStop) AfterFunc(d time.Duration, f func()) clockwork.Timer {
-	t := c.FakeClock.AfterFunc(d, f)
-	if d == 5*time.Minute {
-		return slowTimer{t, c.let}
-	}
-	return t
+	return slowTimer{c.FakeClock.AfterFunc(d, f), c.let}
 }
 
 func (t slowTimer) Stop() bool {
@@ -220,7 +216,12 @@ func (t slowTimer) Stop() bool {
 func TestSlotIsFreeWithTheLastByte(t *testing.T) {
 	const event = "data: the only one\n\n"
 	let := make(chan struct{})
-	w := setup{clock: func(c *clockwork.FakeClock) clockwork.Clock { return slowToStop{c, let} }}.
+	// The one timer is then the upstream call's, which is stopped when the answer
+	// has been written and before the call is done.
+	w := setup{
+		settings: func(s *config.Settings) { s.ClientStall = 0 },
+		clock:    func(c *clockwork.FakeClock) clockwork.Clock { return slowToStop{c, let} },
+	}.
 		world(t, func(rw http.ResponseWriter, _ *http.Request) {
 			rw.Header().Set("Content-Type", "text/event-stream") // so that it is not left in a buffer
 			rw.Header().Set("Content-Length", strconv.Itoa(len(event)))
