@@ -122,14 +122,18 @@ type limit struct {
 	MaxInflight    *int     `json:"max_inflight,omitempty"`
 	Tenant         string   `json:"tenant,omitempty"`
 	Timeout        string   `json:"timeout,omitempty"`
-	Source         string   `json:"source,omitempty"`
+
+	// Where the numbers come from: see registry.Limits.
+	Source            string `json:"source,omitempty"` // of the rate
+	BurstSource       string `json:"burst_source,omitempty"`
+	MaxInflightSource string `json:"max_inflight_source,omitempty"`
 }
 
 // others is the line for whoever the file does not name.
 const others = "(all others)"
 
 func newLimit(name string, l registry.Limits) limit {
-	line := limit{Name: name, Source: l.Source, BurstDefaulted: l.BurstDefaulted}
+	line := limit{Name: name, BurstDefaulted: l.BurstDefaulted, Source: l.RPSFrom, BurstSource: l.BurstFrom, MaxInflightSource: l.MaxInflightFrom}
 	if l.RPS > 0 {
 		line.RPS, line.Burst = &l.RPS, &l.Burst
 	}
@@ -174,15 +178,16 @@ func (r report) print(out io.Writer) error {
 	for _, l := range r.Keys {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", l.Name, rateText(l.RPS), burstText(l), orDash(l.Tenant), l.Source)
 	}
-	fmt.Fprintf(w, "\nTENANT\tRPS\tBURST\tIN FLIGHT\tFROM\n")
+	fmt.Fprintf(w, "\nTENANT\tRPS\tBURST\tFROM\tIN FLIGHT\tFROM\n")
 	for _, l := range r.Tenants {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", l.Name, rateText(l.RPS), burstText(l), countText(l.MaxInflight), l.Source)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", l.Name, rateText(l.RPS), burstText(l), l.Source, countText(l.MaxInflight), l.MaxInflightSource)
 	}
 	if len(r.Services) > 0 {
-		fmt.Fprintf(w, "\nSERVICE\tRPS PER KEY\tBURST\tIN FLIGHT\tTIMEOUT\tFROM\n")
+		fmt.Fprintf(w, "\nSERVICE\tRPS PER KEY\tBURST\tFROM\tIN FLIGHT\tFROM\tTIMEOUT\n")
 	}
 	for _, l := range r.Services {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", l.Name, rateText(l.RPS), burstText(l), countText(l.MaxInflight), l.Timeout, orDash(l.Source))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", l.Name, rateText(l.RPS), burstText(l), orDash(l.Source),
+			countText(l.MaxInflight), orDash(l.MaxInflightSource), l.Timeout)
 	}
 	if r.defaulted() {
 		fmt.Fprintf(w, "\nA burst marked (defaulted) is not in the file: it is one second of its rate, at least 1.\n")

@@ -48,13 +48,13 @@ KEY           RPS  BURST  TENANT  FROM
 ci-bot        5    10     acme    r.yaml:11:14
 (all others)  7    40     -       environment AGENTGATE_RATE_KEY_RPS
 
-TENANT        RPS  BURST          IN FLIGHT  FROM
-acme          2.5  3 (defaulted)  64         r.yaml:4:10
-(all others)  50   60             32         r.yaml:2:10 server.rate_tenant_rps
+TENANT        RPS  BURST          FROM                                IN FLIGHT  FROM
+acme          2.5  3 (defaulted)  r.yaml:4:10                         64         r.yaml:4:20
+(all others)  50   60             r.yaml:2:10 server.rate_tenant_rps  32         default AGENTGATE_TENANT_MAX_INFLIGHT
 
-SERVICE  RPS PER KEY  BURST          IN FLIGHT  TIMEOUT  FROM
-a        0.5          1 (defaulted)  8          30s      r.yaml:13:51
-b        off          off            off        30s      -
+SERVICE  RPS PER KEY  BURST          FROM          IN FLIGHT  FROM          TIMEOUT
+a        0.5          1 (defaulted)  r.yaml:13:51  8          r.yaml:13:62  30s
+b        off          off            -             off        -             30s
 
 A burst marked (defaulted) is not in the file: it is one second of its rate, at least 1.
 `

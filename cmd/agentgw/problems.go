@@ -63,8 +63,9 @@ func unfitToStart(settings *config.Settings) (list registry.Problems) {
 		return nil
 	}
 	blame := func(variable string, err error) {
-		where, name, _ := strings.Cut(settings.Source(variable), " ")
-		list = append(list, problemAt(where, name, err.Error()))
+		source := settings.Source(variable) // of what was given: a place, which may hold spaces, and the name there
+		i := strings.LastIndexByte(source, ' ')
+		list = append(list, problemAt(source[:i], source[i+1:], err.Error()))
 	}
 	if !settings.VaultKey.Empty() {
 		if _, err := vault.ParseKEK(settings.VaultKey.Reveal()); err != nil {

@@ -48,7 +48,7 @@ func BenchmarkControls(b *testing.B) {
 				err := g.identify(&call, at)
 				charge, refused := g.chargeKey(&call, &out)
 				call.Act = body
-				_, _, denied := g.authorize(&call, at)
+				_, _, denied := authorize(call.view.registry, call.Key, call.Act)
 				ticket, full := g.admit(&call, service, charge, &out, at)
 				_, missing := g.openCredential(&call, service)
 				ticket.Release()

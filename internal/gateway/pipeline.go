@@ -57,7 +57,7 @@ func (g *Gateway) steps(call *Call, out *answer, at *attempt) *Error {
 	if err := g.read(call, out, at); err != nil {
 		return err
 	}
-	service, action, err := g.authorize(call, at)
+	service, action, err := authorize(call.view.registry, call.Key, call.Act)
 	if err != nil {
 		return err
 	}
@@ -102,12 +102,11 @@ func (g *Gateway) read(call *Call, out *answer, at *attempt) *Error {
 // authorize is step 4: service, action and principal, by name alone. A name
 // that the key's scope does not cover is refused before anybody can learn
 // whether it exists.
-func (g *Gateway) authorize(call *Call, at *attempt) (*registry.Service, *registry.Action, *Error) {
-	key, a := call.Key, call.Act
+func authorize(in *registry.Snapshot, key *identity.Key, a act) (*registry.Service, *registry.Action, *Error) {
 	if !key.AllowsService(a.Service) {
 		return nil, nil, refuse(ScopeDenied, "this key may not call the service %q", a.Service)
 	}
-	service := call.view.registry.Services[a.Service]
+	service := in.Services[a.Service]
 	if service == nil && key.AllServices() {
 		return nil, nil, refuse(ServiceNotFound, "there is no service %q", a.Service)
 	}

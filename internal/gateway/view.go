@@ -47,6 +47,19 @@ type service struct {
 // Use makes the next call, and every one after it, be decided by these settings,
 // this registry and these keys. A call under way keeps what it began with.
 func (g *Gateway) Use(settings *config.Settings, snapshot *registry.Snapshot, effective *registry.Effective, keys *identity.Directory) error {
+	v, err := newView(settings, snapshot, effective, keys)
+	if err != nil {
+		return err
+	}
+	if old := g.current.Load(); old != nil {
+		g.tellChanges(old, v)
+	}
+	g.current.Store(v)
+	return nil
+}
+
+// newView works out what calls are decided by.
+func newView(settings *config.Settings, snapshot *registry.Snapshot, effective *registry.Effective, keys *identity.Directory) (*view, error) {
 	v := &view{settings: settings, registry: snapshot, keys: keys, services: make(map[string]*service, len(snapshot.Services))}
 	perMinute := int64(settings.RateAuthPerMinute)
 	failures, err := ratelimit.Every(time.Minute, perMinute, perMinute)
@@ -103,14 +116,7 @@ func (g *Gateway) Use(settings *config.Settings, snapshot *registry.Snapshot, ef
 		}
 		v.accounts = append(v.accounts, a)
 	}
-	if err := errors.Join(problems...); err != nil {
-		return err
-	}
-	if old := g.current.Load(); old != nil {
-		g.tellChanges(old, v)
-	}
-	g.current.Store(v)
-	return nil
+	return v, errors.Join(problems...)
 }
 
 // tellChanges tells the limiter which limits are others now than they were.

@@ -19,24 +19,28 @@ type Defaults struct {
 	KeyBurstDefaulted, TenantBurstDefaulted bool
 
 	// Source says where a setting's value comes from, by the setting's full
-	// name, such as AGENTGATE_RATE_KEY_RPS. Nil: nobody knows.
+	// name, such as AGENTGATE_RATE_KEY_RPS: see config.Settings. Nil: all are
+	// defaults.
 	Source func(setting string) string
 }
 
-// Limits is what holds for one key, tenant or service.
+// Limits is what holds for one key, tenant or service, and where each number
+// comes from: a place in the file, alone or with the name of the setting there,
+// or "environment", "flag" or "default" and the setting's name; "" where nobody
+// gives it and there is no setting for it.
 type Limits struct {
 	RPS         float64 // 0: no rate limit
 	Burst       int     // 0 where RPS is
 	MaxInflight int     // 0: no cap
-	Source      string  // where the rate comes from: a place in the file, or a setting's source
 
-	BurstDefaulted bool // a rate was given alone; Burst is max(1, ceil(RPS))
+	RPSFrom, BurstFrom, MaxInflightFrom string
+
+	BurstDefaulted bool // a rate was given alone; Burst is max(1, ceil(RPS)), from the same place
 }
 
 // Effective answers which limits hold for whom. It is immutable.
 type Effective struct {
 	snapshot *Snapshot
-	defaults Defaults
 	key      Limits
 	tenant   Limits
 	charged  string // what makes a disabled key limit wrong: a tenant rate that is on, and where from
@@ -47,6 +51,7 @@ const (
 	settingKeyBurst    = "AGENTGATE_RATE_KEY_BURST"
 	settingTenantRPS   = "AGENTGATE_RATE_TENANT_RPS"
 	settingTenantBurst = "AGENTGATE_RATE_TENANT_BURST"
+	settingTenantSlots = "AGENTGATE_TENANT_MAX_INFLIGHT"
 )
 
 // Effective joins the file with the defaults. The error is Problems: limits
@@ -60,18 +65,14 @@ func (s *Snapshot) Effective(d Defaults) (*Effective, error) {
 	if d.Source == nil {
 		d.Source = func(string) string { return "default" }
 	}
-	e := &Effective{snapshot: s, defaults: d}
-	e.key = limits(d.KeyRPS, d.KeyBurst, d.Source(settingKeyRPS), d.KeyBurstDefaulted)
-	e.tenant = limits(d.TenantRPS, d.TenantBurst, d.Source(settingTenantRPS), d.TenantBurstDefaulted)
-	e.tenant.MaxInflight = d.TenantMaxInflight
+	e := &Effective{snapshot: s}
+	e.key = d.limits(d.KeyRPS, d.KeyBurst, d.KeyBurstDefaulted, settingKeyRPS, settingKeyBurst)
+	e.tenant = d.limits(d.TenantRPS, d.TenantBurst, d.TenantBurstDefaulted, settingTenantRPS, settingTenantBurst)
+	e.tenant.MaxInflight, e.tenant.MaxInflightFrom = d.TenantMaxInflight, d.from(settingTenantSlots)
 
 	var problems Problems
 	setting := func(name, format string, args ...any) {
-		// A source is a place and the setting's name there, or a place alone.
-		place, there, found := strings.Cut(d.Source(name), " ")
-		if !found {
-			there = name
-		}
+		place, there := cutLast(d.from(name))
 		at := ParsePosition(place)
 		problems = append(problems, Problem{File: at.File, Line: at.Line, Column: at.Column, Path: there, What: fmt.Sprintf(format, args...)})
 	}
@@ -104,19 +105,50 @@ func (s *Snapshot) Effective(d Defaults) (*Effective, error) {
 	return e, nil
 }
 
-// limits applies the rule that a burst of 0 disables a limit like a rate of 0.
-func limits(rps float64, burst int, source string, defaulted bool) Limits {
-	if rps == 0 || burst == 0 {
-		return Limits{Source: source}
+// from is where a setting's value comes from and its name there: of a default
+// too, since that name is what an operator has to know to change it.
+func (d Defaults) from(setting string) string {
+	if source := d.Source(setting); source != "default" && source != "" {
+		return source
 	}
-	return Limits{RPS: rps, Burst: burst, Source: source, BurstDefaulted: defaulted}
+	return "default " + setting
+}
+
+// cutLast parts a setting's place from its name there. A place may hold spaces,
+// as paths do; a name holds none.
+func cutLast(source string) (place, name string) {
+	i := strings.LastIndexByte(source, ' ')
+	return source[:i], source[i+1:]
+}
+
+// limits is what two settings say.
+func (d Defaults) limits(rps float64, burst int, defaulted bool, rpsSetting, burstSetting string) Limits {
+	l := Limits{RPS: rps, Burst: burst, RPSFrom: d.from(rpsSetting), BurstFrom: d.from(burstSetting), BurstDefaulted: defaulted}
+	if defaulted {
+		l.BurstFrom = l.RPSFrom
+	}
+	return l.normal()
+}
+
+// limits is what the file says.
+func (r *Rate) limits() Limits {
+	l := Limits{RPS: r.RPS, Burst: r.Burst, RPSFrom: r.Pos.String(), BurstFrom: r.BurstPos.String(), BurstDefaulted: r.BurstDefaulted}
+	return l.normal()
+}
+
+// normal applies the rule that a burst of 0 disables a limit like a rate of 0.
+func (l Limits) normal() Limits {
+	if l.RPS == 0 || l.Burst == 0 {
+		l.RPS, l.Burst, l.BurstDefaulted = 0, 0, false
+	}
+	return l
 }
 
 // tenantRate names a tenant rate that is on, or returns "".
 func (e *Effective) tenantRate() string {
 	if e.tenant.RPS > 0 {
 		// In the environment it has the same name.
-		from := strings.TrimSuffix(e.tenant.Source, " "+settingTenantRPS)
+		from := strings.TrimSuffix(e.tenant.RPSFrom, " "+settingTenantRPS)
 		return fmt.Sprintf("%s is %s (%s)", settingTenantRPS, literal.Number(e.tenant.RPS), from)
 	}
 	for _, name := range sortedNames(e.snapshot.Tenants) {
@@ -147,7 +179,7 @@ func (e *Effective) Key(override *Rate) Limits {
 	if override == nil {
 		return e.key
 	}
-	return limits(override.RPS, override.Burst, override.Pos.String(), override.BurstDefaulted)
+	return override.limits()
 }
 
 // Tenant returns the limits of a named tenant. A name that is not in the
@@ -159,11 +191,11 @@ func (e *Effective) Tenant(name string) Limits {
 	}
 	l := e.tenant
 	if t.Rate != nil {
-		l = limits(t.Rate.RPS, t.Rate.Burst, t.Rate.Pos.String(), t.Rate.BurstDefaulted)
-		l.MaxInflight = e.tenant.MaxInflight
+		l = t.Rate.limits()
+		l.MaxInflight, l.MaxInflightFrom = e.tenant.MaxInflight, e.tenant.MaxInflightFrom
 	}
 	if t.MaxInflight != nil {
-		l.MaxInflight = *t.MaxInflight
+		l.MaxInflight, l.MaxInflightFrom = *t.MaxInflight, t.MaxInflightPos.String()
 	}
 	return l
 }
@@ -175,9 +207,10 @@ func (e *Effective) Service(name string) Limits {
 	if s == nil {
 		return Limits{}
 	}
-	l := Limits{MaxInflight: s.MaxInflight}
+	l := Limits{}
 	if s.Rate != nil {
-		l.RPS, l.Burst, l.Source, l.BurstDefaulted = s.Rate.RPS, s.Rate.Burst, s.Rate.Pos.String(), s.Rate.BurstDefaulted
+		l = s.Rate.limits()
 	}
+	l.MaxInflight, l.MaxInflightFrom = s.MaxInflight, s.MaxInflightPos.String()
 	return l
 }

@@ -1,6 +1,7 @@
 package registry_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -46,13 +47,25 @@ services:
 		got  registry.Limits
 		want registry.Limits
 	}{
-		{"key of its own", e.Key(s.Keys[0].Rate), registry.Limits{RPS: 0.5, Burst: 1, Source: "r.yaml:15:14", BurstDefaulted: true}},
-		{"any key", e.Key(nil), registry.Limits{RPS: 20, Burst: 40, Source: "default"}},
-		{"tenant with a rate", e.Tenant("rated"), registry.Limits{RPS: 7, Burst: 7, MaxInflight: 32, Source: "r.yaml:3:11", BurstDefaulted: true}},
-		{"tenant with a cap", e.Tenant("capped"), registry.Limits{RPS: 100, Burst: 200, MaxInflight: 3, Source: "default"}},
-		{"tenant without limits", e.Tenant("free"), registry.Limits{Source: "r.yaml:5:10"}},
-		{"any tenant", e.Tenant(""), registry.Limits{RPS: 100, Burst: 200, MaxInflight: 32, Source: "default"}},
-		{"service", e.Service("a"), registry.Limits{RPS: 5, Burst: 9, MaxInflight: 8, Source: "r.yaml:7:51"}},
+		{"key of its own", e.Key(s.Keys[0].Rate), registry.Limits{RPS: 0.5, Burst: 1, BurstDefaulted: true, RPSFrom: "r.yaml:15:14", BurstFrom: "r.yaml:15:14"}},
+		{"any key", e.Key(nil), registry.Limits{RPS: 20, Burst: 40, RPSFrom: "default AGENTGATE_RATE_KEY_RPS", BurstFrom: "default AGENTGATE_RATE_KEY_BURST"}},
+		{"tenant with a rate", e.Tenant("rated"), registry.Limits{
+			RPS: 7, Burst: 7, BurstDefaulted: true, MaxInflight: 32,
+			RPSFrom: "r.yaml:3:11", BurstFrom: "r.yaml:3:11", MaxInflightFrom: "default AGENTGATE_TENANT_MAX_INFLIGHT",
+		}},
+		{"tenant with a cap", e.Tenant("capped"), registry.Limits{
+			RPS: 100, Burst: 200, MaxInflight: 3,
+			RPSFrom: "default AGENTGATE_RATE_TENANT_RPS", BurstFrom: "default AGENTGATE_RATE_TENANT_BURST", MaxInflightFrom: "r.yaml:4:12",
+		}},
+		{"tenant without limits", e.Tenant("free"), registry.Limits{RPSFrom: "r.yaml:5:10", BurstFrom: "r.yaml:5:10", MaxInflightFrom: "r.yaml:5:18"}},
+		{"any tenant", e.Tenant(""), registry.Limits{
+			RPS: 100, Burst: 200, MaxInflight: 32,
+			RPSFrom: "default AGENTGATE_RATE_TENANT_RPS", BurstFrom: "default AGENTGATE_RATE_TENANT_BURST", MaxInflightFrom: "default AGENTGATE_TENANT_MAX_INFLIGHT",
+		}},
+		{"service", e.Service("a"), registry.Limits{
+			RPS: 5, Burst: 9, MaxInflight: 8,
+			RPSFrom: "r.yaml:7:51", BurstFrom: "r.yaml:7:59", MaxInflightFrom: "r.yaml:7:70",
+		}},
 		{"service without limits", e.Service("b"), registry.Limits{}},
 		{"no service", e.Service("c"), registry.Limits{}},
 	}
@@ -60,6 +73,40 @@ services:
 		if diff := cmp.Diff(tt.want, tt.got); diff != "" {
 			t.Errorf("%s: %s", tt.name, diff)
 		}
+	}
+}
+
+// TestEachNumberHasItsSource: a rate and its burst may come from different
+// places, and a burst that follows from its rate comes from there.
+func TestEachNumberHasItsSource(t *testing.T) {
+	d := usual
+	d.TenantBurstDefaulted = true
+	d.Source = func(setting string) string {
+		return map[string]string{
+			"AGENTGATE_RATE_KEY_RPS":        "flag --rate-key-rps",
+			"AGENTGATE_RATE_KEY_BURST":      "environment AGENTGATE_RATE_KEY_BURST",
+			"AGENTGATE_RATE_TENANT_RPS":     "my files/r.yaml:2:3 server.rate_tenant_rps",
+			"AGENTGATE_RATE_TENANT_BURST":   "default",
+			"AGENTGATE_TENANT_MAX_INFLIGHT": "my files/r.yaml:3:3 server.tenant_max_inflight",
+		}[setting]
+	}
+	e, err := parse(t, "version: 1\n").Effective(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := registry.Limits{RPS: 20, Burst: 40, RPSFrom: "flag --rate-key-rps", BurstFrom: "environment AGENTGATE_RATE_KEY_BURST"}
+	tenant := registry.Limits{
+		RPS: 100, Burst: 200, BurstDefaulted: true, MaxInflight: 32,
+		RPSFrom: "my files/r.yaml:2:3 server.rate_tenant_rps", BurstFrom: "my files/r.yaml:2:3 server.rate_tenant_rps",
+		MaxInflightFrom: "my files/r.yaml:3:3 server.tenant_max_inflight",
+	}
+	if diff := cmp.Diff([]registry.Limits{key, tenant}, []registry.Limits{e.Key(nil), e.Tenant("")}); diff != "" {
+		t.Error(diff)
+	}
+	// A problem of such a setting is told at its place.
+	_, err = parse(t, "version: 1\n").Effective(registry.Defaults{KeyRPS: 1, KeyBurst: 5000, Source: func(string) string { return "my files/r.yaml:2:3 server.rate_key_burst" }})
+	if err == nil || !strings.HasPrefix(err.Error(), "my files/r.yaml:2:3: server.rate_key_burst: ") {
+		t.Errorf("%v", err)
 	}
 }
 

@@ -23,9 +23,9 @@ func (r *reader) rate(o *object, required bool) *Rate {
 		return nil
 	}
 	found := len(r.problems)
-	rate := &Rate{RPS: r.decimal(rps), Pos: r.pos(rps.key)}
+	rate := &Rate{RPS: r.decimal(rps), Pos: r.pos(rps.key), BurstPos: r.pos(rps.key)}
 	if hasBurst {
-		rate.Burst = r.whole(burst)
+		rate.Burst, rate.BurstPos = r.whole(burst), r.pos(burst.key)
 	} else if rate.RPS > 0 && rate.RPS <= literal.MaxRPS {
 		rate.Burst, rate.BurstDefaulted = literal.DefaultBurst(rate.RPS), true
 	}

@@ -84,9 +84,10 @@ func (r *reader) tenant(e entry) *Tenant {
 	t := &Tenant{Name: e.name, Rate: r.rate(o, false), Weight: 1, Pos: r.pos(e.key)}
 	if m, ok := o.get("max_inflight"); ok {
 		n := r.whole(m)
-		t.MaxInflight = &n
+		t.MaxInflight, t.MaxInflightPos = &n, r.pos(m.key)
 	}
 	if m, ok := o.get("weight"); ok {
+		t.WeightPos = r.pos(m.key)
 		if t.Weight = r.whole(m); t.Weight < 1 || t.Weight > 1000 {
 			r.fail(m.value, m.path, "a weight is from 1 to 1000")
 		}

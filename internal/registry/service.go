@@ -50,7 +50,7 @@ func (r *reader) service(e entry) *Service {
 		s.Rate = r.rate(r.object(m.value, m.path, "rps", "burst"), true)
 	}
 	if m, ok := o.get("max_inflight"); ok {
-		s.MaxInflight = r.whole(m)
+		s.MaxInflight, s.MaxInflightPos = r.whole(m), r.pos(m.key)
 	}
 	if m, ok := o.get("timeout"); ok {
 		s.Timeout = r.duration(m)

@@ -76,7 +76,8 @@ type Rate struct {
 	RPS            float64 // 0: this limit is switched off
 	Burst          int     // at least 1 unless RPS is 0
 	BurstDefaulted bool    // the file gave a rate alone; Burst is max(1, ceil(RPS))
-	Pos            Position
+
+	Pos, BurstPos Position // of each number; the same where the burst is defaulted
 }
 
 // Disabled reports whether the limit is switched off, by either number.
@@ -88,7 +89,9 @@ type Tenant struct {
 	Rate        *Rate // nil: the default of all tenants
 	MaxInflight *int  // nil: the default of all tenants; 0: no cap
 	Weight      int   // share under the process cap; 1 unless given
-	Pos         Position
+
+	Pos                       Position
+	MaxInflightPos, WeightPos Position // no place where it is not given
 }
 
 // Key is a static key of the file.
@@ -126,7 +129,8 @@ type Service struct {
 	Access  string   // AccessKey or AccessOpen
 	Dialect string   // one of the dialects, the default filled in
 
-	BaseURLPos Position
+	BaseURLPos     Position
+	MaxInflightPos Position // no place where it is not given
 
 	Rate        *Rate         // per key on this service; nil: none
 	MaxInflight int           // 0: no cap
