@@ -14,10 +14,14 @@ type Admission struct {
 	Bucket *Ref
 	// Service is what is called.
 	Service *Service
+	// Uses are the rules that the call meets, each at most once. Admit says in
+	// them how they stand.
+	Uses []Use
 }
 
-// Admit takes a token of the tenant, one of the (key, service) bucket, and a slot
-// of tenant, service and process, or takes nothing. Every limit is asked, also
+// Admit takes a token of the tenant, one of the (key, service) bucket, what the
+// call counts for in each rule, and a slot of tenant, service and process, or takes
+// nothing. Every limit is asked, also
 // after one has refused, so that the verdict names them all. If a bucket and a
 // cap both refuse, it is a rate refusal.
 //
@@ -28,7 +32,8 @@ type Admission struct {
 //
 // The tenant's lock is held over the decision, and the (key, service) bucket's
 // within it, always in this order: a key's calls may be for several tenants that
-// then meet at that bucket. Service and process are counted without a lock, as
+// then meet at that bucket. The counts of rules are locked last, and given up
+// first, as calls of every tenant meet there. Service and process are counted without a lock, as
 // every call of the process would queue for it; a slot is taken from the service
 // first, from the process last, and given back if the process has none. In that
 // instant another call may miss the service's slot, but only while the process
@@ -42,6 +47,7 @@ func (l *Local) Admit(c Charge, a Admission, now int64) (t Ticket, v Verdict) {
 	a.Tenant.fetch()
 	a.Bucket.fetch()
 	service := l.pool(a.Service)
+	l.findRules(a.Uses)
 	tenant, own := l.nobody, &unlimited
 	if a.Tenant != nil {
 		own = a.Tenant
@@ -82,10 +88,12 @@ func (l *Local) decideLocked(v *Verdict, a *Admission, tenant *entry, own *Ref, 
 			v.refuse(RateLimited, KindService, time.Duration(fromBucket.wait))
 		}
 	}
+	l.askRules(v, a.Uses, now)
 	used := tenant.inUseLocked(own)
 	l.takeSlots(v, tenant.slots, used, own.slots, service, a.Service.slots)
 
 	admitted := v.Outcome == Admitted
+	closeRules(a.Uses, admitted)
 	if !own.limit.Unlimited() {
 		if admitted {
 			tenant.spendLocked(fromTenant, now)

@@ -12,9 +12,11 @@ import (
 // TestContract: the limiter of one process keeps what every limiter owes.
 func TestContract(t *testing.T) {
 	limitertest.Run(t, func(_ limitertest.TB, o limitertest.Options) limitertest.Subject {
+		const epoch = 1_790_000_000_123 * int64(time.Millisecond)
 		now := new(atomic.Int64)
 		return limitertest.Subject{
-			Limiter: ratelimit.NewLocal(ratelimit.Options{MaxInFlight: o.MaxInFlight}),
+			Limiter: ratelimit.NewLocal(ratelimit.Options{MaxInFlight: o.MaxInFlight, Epoch: epoch}),
+			Epoch:   epoch,
 			Now:     now.Load,
 			Advance: func(d time.Duration) { now.Add(int64(d)) },
 		}

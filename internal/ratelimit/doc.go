@@ -6,9 +6,11 @@
 //
 //   - In any window [s, e] one bucket admits at most burst + (e-s)/interval
 //     calls, whatever the order in which times are passed in.
-//   - A refusal takes nothing from any bucket and no slot. [Local.Admit] takes a
-//     token of the tenant, one of the (key, service) bucket and every slot, or
-//     none of them.
+//   - In any of its windows a rule admits calls that count for no more than its
+//     maximum together. [Local.Count] alone goes past it.
+//   - A refusal takes nothing from any bucket or rule and no slot. [Local.Admit]
+//     takes a token of the tenant, one of the (key, service) bucket, what the call
+//     counts for in each rule and every slot, or none of them.
 //   - A refusal for want of a slot also gives the key's token back, until ten
 //     times the key's rate and burst of such refusals have been free.
 //   - A slot is given back exactly once, however often and from however many
@@ -24,7 +26,8 @@
 //
 // # What it does not promise
 //
-// State lives in one process and is gone with it; a replica knows nothing of
+// A rule's windows are those of the Unix time that the limiter began with and of its
+// clock since, which does not step when the host's is set. State lives in one process and is gone with it; a replica knows nothing of
 // another. Admissions are not fair between the partition keys that share an
 // overflow entry. When limits change meanwhile, those who share one under the new
 // limit also pay for what those who come to it owed under theirs; and a limit that

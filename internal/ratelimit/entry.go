@@ -17,7 +17,9 @@ type id struct {
 // one line of the processor's cache.
 //
 // mu guards the first and the last group. Locks are taken in this order: a
-// tenant's entry, a (key, service) entry, a shard; a key's entry is locked alone.
+// tenant's entry, a (key, service) entry, rules' counts in the order of their
+// numbers, a shard; a key's entry is locked alone. Under rules' counts no other
+// lock is taken: they are what most calls meet at.
 // A goroutine that holds a shard's lock may only try an entry's. The lock of an
 // overflow comes before those of its entries.
 type entry struct {

@@ -10,7 +10,7 @@ import (
 // Options of a Local. The zero Options are usable.
 type Options struct {
 	// TableSize is the most entries a table keeps besides those with calls in
-	// flight; 0 is 100,000.
+	// flight, and a rule of one window; 0 is 100,000.
 	TableSize int
 	// Idle is the age at which an unused entry may go; 0 is 10 minutes. One
 	// whose bucket takes longer to fill stays until it is full.
@@ -21,8 +21,12 @@ type Options struct {
 	// free, and must have the origin of the times passed in. Without one every
 	// estimate is 1 s.
 	Clock Clock
+	// Epoch is the Unix time, in nanoseconds, of the origin of the times passed
+	// in: what the windows of rules are aligned to.
+	Epoch int64
 	// Warn is called, at most once a minute and table, when a table is full and
-	// a new partition key shares its overflow entry. It must not call back.
+	// a new partition key shares its overflow entry. Each rule has a table of its
+	// own, "rule" and its name. It must not call back.
 	Warn func(table string)
 	// Leaked is called when a ticket was lost without a release, with the
 	// tenant's partition key, on a goroutine of the runtime.
@@ -39,8 +43,9 @@ type Local struct {
 	nobody  *entry
 	blocked atomic.Pointer[map[tenantName]bool]
 
-	mu       sync.Mutex // guards services, and writers of blocked; before any entry's
+	mu       sync.Mutex // guards services, rules, and writers of blocked; before any entry's
 	services map[string]*pool
+	rules    map[ruleID]*windows
 
 	leaked, doubled atomic.Int64
 }
@@ -62,6 +67,7 @@ func NewLocal(o Options) *Local {
 		options:  o,
 		nobody:   newEntry(id{kind: KindTenant}),
 		services: make(map[string]*pool),
+		rules:    make(map[ruleID]*windows),
 	}
 	for t := range l.tables {
 		l.tables[t] = newTable(Table(t), o.TableSize, o.Warn)
@@ -106,6 +112,7 @@ func (l *Local) Sweep(now int64) {
 			s.mu.Unlock()
 		}
 	}
+	l.sweepRules(now)
 }
 
 // Changed tells that the limit of some partition keys of kind was one and is now

@@ -43,9 +43,18 @@ type PoolStats struct {
 	Cap      int64
 }
 
+// RuleStats is the state of a rule, in all windows that it had under its name.
+type RuleStats struct {
+	Name       string
+	Entries    int64 // partition keys that have counted in their window
+	Size       int64 // the most that there can be
+	Overflowed int64 // counts that were added to a shared one, since the start
+}
+
 // Stats is the state of the whole limiter.
 type Stats struct {
 	Tables         [tables]TableStats
+	Rules          []RuleStats // by name
 	Services       []PoolStats // by name
 	Process        PoolStats
 	LeakedTickets  int64
@@ -65,6 +74,7 @@ func (l *Local) Stats() Stats {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	st.Rules = l.ruleStats()
 	uncounted := map[*pool]int64{}
 	l.eachPinned(func(s *slots) {
 		st.Process.InFlight += s.inUse
@@ -77,6 +87,26 @@ func (l *Local) Stats() Stats {
 		st.Services = append(st.Services, PoolStats{Name: name, InFlight: p.inUse.Load() + uncounted[p], Cap: p.most.Load()})
 	}
 	return st
+}
+
+// ruleStats reads every rule. The limiter's lock is held.
+func (l *Local) ruleStats() (list []RuleStats) {
+	byName := map[string]*RuleStats{}
+	for id, w := range l.rules {
+		st := byName[id.name]
+		if st == nil {
+			st = &RuleStats{Name: id.name, Size: int64(w.size)}
+			byName[id.name] = st
+		}
+		w.mu.Lock()
+		st.Entries += int64(len(w.counts))
+		st.Overflowed += w.overflowed
+		w.mu.Unlock()
+	}
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
+		list = append(list, *byName[name])
+	}
+	return list
 }
 
 func (t *table) stats() TableStats {

@@ -16,6 +16,7 @@ const (
 	KindAddress                 // a client address's bucket
 	KindTenant                  // a tenant's bucket
 	KindService                 // the bucket of one key at one service
+	KindRule                    // a rule's windows
 	KindTenantSlots
 	KindServiceSlots
 	KindProcessSlots
@@ -36,6 +37,8 @@ func (k Kind) String() string {
 		return "tenant"
 	case KindService, KindServiceSlots:
 		return "service"
+	case KindRule:
+		return "rule"
 	case KindProcessSlots:
 		return "process"
 	}
@@ -70,8 +73,9 @@ type Reading struct {
 	Quota     int64         // the burst, or the cap of a gauge
 	Remaining int64         // between 0 and Quota
 	Window    time.Duration // in which the whole quota comes back; 0 for a gauge
-	Next      time.Duration // until one more token; 0 when full, and for a gauge
+	Next      time.Duration // until one more token, or a rule's next window; 0 when full, and for a gauge
 	Gauge     bool          // slots in use: no time at which they come back
+	Name      string        // of a rule
 }
 
 // Verdict is the answer to a call. It is a plain value, without pointers into
@@ -79,8 +83,10 @@ type Reading struct {
 type Verdict struct {
 	Outcome Outcome
 	// Limit is the one that decided a refusal: of those violated the one with
-	// the longest wait. 0 when admitted.
+	// the longest wait, and before them one that no wait helps with. 0 when
+	// admitted. Rule is the name, if it is a rule.
 	Limit Kind
+	Rule  string
 	// Wait is the time after which this same call would be admitted were nobody
 	// else calling, without jitter; an estimate for ConcurrencyLimited. At
 	// least 1 ns on a refusal, unless Never.
@@ -135,6 +141,16 @@ func (v *Verdict) refuse(o Outcome, k Kind, wait time.Duration) {
 		v.Limit, v.Wait = k, wait
 	}
 	v.Outcome = o
+}
+
+// refuseByRule adds the refusal of a rule, after those of buckets and before those
+// of caps. One that no wait helps with decides.
+func (v *Verdict) refuseByRule(name string, wait time.Duration, never bool) {
+	v.violate(KindRule)
+	if v.Outcome == Admitted || never && !v.Never || never == v.Never && wait > v.Wait {
+		v.Limit, v.Rule = KindRule, name
+	}
+	v.Outcome, v.Wait, v.Never = RateLimited, max(v.Wait, wait), v.Never || never
 }
 
 func (v *Verdict) violate(k Kind) { v.violated |= 1 << k }

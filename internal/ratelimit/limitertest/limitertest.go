@@ -21,6 +21,8 @@ type Limiter interface {
 	Take(r *ratelimit.Ref, now int64) ratelimit.Charge
 	Admit(c ratelimit.Charge, a ratelimit.Admission, now int64) (ratelimit.Ticket, ratelimit.Verdict)
 	Peek(r *ratelimit.Ref, now int64) (bucket, slots ratelimit.Reading)
+	Count(u *ratelimit.Use, n, now int64)
+	Counted(r *ratelimit.Rule, partition string, now int64) (used int64, left time.Duration)
 }
 
 // Options are what a test asks of a limiter.
@@ -34,6 +36,8 @@ type Subject struct {
 	Limiter
 	Now     func() int64
 	Advance func(time.Duration)
+	// Epoch is the Unix time, in nanoseconds, at which Now was 0.
+	Epoch int64
 	// Resolution is the step in which it tells time; 0 is a nanosecond. It must
 	// divide a millisecond.
 	Resolution time.Duration
@@ -70,6 +74,15 @@ func Run(t *testing.T, make Maker) {
 		{"ACrowdGetsTheBurst", aCrowdGetsTheBurst},
 		{"PeakNeverExceedsTheCap", peakNeverExceedsTheCap},
 		{"ASharedSlotIsOne", aSharedSlotIsOne},
+		{"RulesCountExactly", rulesCountExactly},
+		{"RulesAreAllOrNothing", rulesAreAllOrNothing},
+		{"WindowsAreAligned", windowsAreAligned},
+		{"RulesObserve", rulesObserve},
+		{"MaxIsOfTheCall", maxIsOfTheCall},
+		{"MoreIsCountedLater", moreIsCountedLater},
+		{"ARuleIsItsNameAndWindow", aRuleIsItsNameAndWindow},
+		{"RulesInAnyOrder", rulesInAnyOrder},
+		{"RulesAgainstNaiveSums", rulesAgainstNaiveSums},
 		{"NeverMoreThanTheLimit", neverMoreThanTheLimit},
 		{"AgainstNaiveAccounts", againstNaiveAccounts},
 		{"ATenantIsLinearizable", aTenantIsLinearizable},
