@@ -4,7 +4,7 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo deve
 GOFLAGS_BUILD := -trimpath -tags $(TAGS) -ldflags "-s -w -X main.version=$(VERSION)"
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
-.PHONY: build demo test drills check bench
+.PHONY: build demo test drills check bench compare
 build: ## one static binary, ./agentgw
 	CGO_ENABLED=0 go build $(GOFLAGS_BUILD) -o agentgw ./cmd/agentgw
 
@@ -26,10 +26,13 @@ check: ## format, vet, staticcheck, architecture rules, go.mod and go.sum in ste
 	go test -tags $(TAGS) ./internal/architecture
 	go mod tidy -diff
 	go mod verify
-	cd bench && go vet ./... && go mod tidy -diff
+	cd bench && go vet ./... && go mod tidy -diff && go test ./compared
 
 BENCH_SECONDS ?= 2
 bench: build ## the gateway beside ReverseProxy, its parts beside theirs; about 6 minutes, fewer with BENCH_SECONDS=0.5
 	cd bench && go run ./figures -binary ../agentgw -root .. -seconds $(BENCH_SECONDS)
 	cd bench && go test -run Table -table -most 100000 .
 	go test -tags $(TAGS) -run '^$$' -bench . -skip '/keys=1000000' -benchmem -benchtime 0.2s ./internal/identity ./internal/ratelimit ./internal/receipts ./internal/registry
+
+compare: ## other limiters asked what ours promises; writes docs/limiters-compared.md
+	cd bench && go test ./compared -write

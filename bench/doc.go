@@ -5,4 +5,5 @@
 //	cd bench && go run ./figures               # the whole gateway, in processes
 //	cd bench && go test -run Table -v -table   # the limiter, in one process
 //	cd bench && go test -bench .
+//	cd bench && go test ./compared             # what other limiters promise
 package bench
