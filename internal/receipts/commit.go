@@ -31,6 +31,7 @@ func (l *Log) run() {
 			l.await()
 			continue
 		}
+		l.bind(b)
 		b.encoding.Wait()
 		l.commit(b)
 		// Under a load that never pauses the file would grow old. Nobody but
@@ -56,9 +57,12 @@ func (l *Log) due() time.Duration {
 	return max(0, publishEvery-l.clock.Since(l.publishedAt))
 }
 
-// await returns when there is something to write, or to publish.
+// await returns when there is something to write, to publish or to bind.
 func (l *Log) await() {
 	due := l.due()
+	if heads := l.headsDue(); due < 0 || heads >= 0 && heads < due {
+		due = heads
+	}
 	if due < 0 {
 		<-l.wake
 		return
@@ -76,14 +80,23 @@ func (l *Log) await() {
 func (l *Log) take() (b *batch, closing bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.filling.slots) == 0 || l.failure != nil {
-		return nil, l.closing || l.failure != nil
+	if l.failure != nil {
+		return nil, true
+	}
+	if len(l.filling.slots) == 0 && !l.closing && l.headsDueLocked() == 0 {
+		l.queueHeadsLocked()
+	}
+	if len(l.filling.slots) == 0 {
+		return nil, l.closing
 	}
 	if l.interval && l.patienceLocked() > 0 {
 		return nil, false
 	}
 	b = l.filling
 	l.filling = newBatch(l.next, len(b.slots))
+	if !l.closing && l.headsDueLocked() == 0 {
+		l.queueHeadsLocked()
+	}
 	l.room.Broadcast()
 	return b, l.closing
 }
@@ -144,7 +157,7 @@ func (l *Log) breathe(records int, took time.Duration, now time.Time) {
 // commit writes b, and releases its callers when it is on disk and signed.
 func (l *Log) commit(b *batch) {
 	began := l.clock.Now()
-	tree := l.tree
+	tree := l.tree.clone()
 	at, err := l.write(b)
 	var signed []byte
 	if err == nil {
@@ -182,11 +195,16 @@ func (l *Log) commit(b *batch) {
 	if l.onCommit != nil {
 		l.onCommit(len(b.slots), took)
 	}
+	l.trees.Lock() // before anybody learns that the records are there, and asks for a proof
 	l.recent.addBatch(b.slots, place{segment: l.segment.first, at: at})
 	close(b.done)
 	for _, s := range b.slots {
+		if s.branch != nil {
+			l.grown.push(s.branch, s.leaf)
+		}
 		slots.Put(s)
 	}
+	l.trees.Unlock()
 }
 
 // write puts the batch into the segments, the checkpoint before it first. It

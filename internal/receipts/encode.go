@@ -98,6 +98,12 @@ func appendFields(dst []byte, r *Record, cut int) []byte {
 		e.b = append(e.b, '}')
 	}
 	e.text(`,"vkey":`, r.VKey)
+	if h := r.Heads; h != nil {
+		e.integer(`,"heads":{"count":`, int64(h.Count), true)
+		e.b = append(e.b, `,"root":`...)
+		e.b = appendText(e.b, h.Root, e.cut)
+		e.b = append(e.b, '}')
+	}
 	if r.Interval {
 		e.b = append(e.b, `,"interval":true`...)
 	}

@@ -1,8 +1,11 @@
 package receipts
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
+
+	"golang.org/x/mod/sumdb/tlog"
 )
 
 // What external tests may change or look at.
@@ -76,3 +79,62 @@ func SetNoSync(o *Options) {
 
 // Skim is what a start reads of a record line.
 func Skim(line []byte) (Record, bool) { return skim(line) }
+
+// Rewrite writes the log in dir anew as its gateway would have, with every record
+// as change leaves it, under good tags and good signatures: what whoever holds
+// the signing key can do to a log of which nobody has kept a checkpoint. change
+// gets a record line without its tag, and returns one.
+func Rewrite(dir string, change func(index uint64, body []byte) []byte) error {
+	key, err := loadSigning(dir, signingKeyFile)
+	if err != nil {
+		return err
+	}
+	folder := filepath.Join(dir, logFolder)
+	firsts, err := listSegments(folder)
+	if err != nil {
+		return err
+	}
+	var tree frontier
+	var signed []byte
+	for _, first := range firsts {
+		path := filepath.Join(folder, segmentName(first))
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		var out, records []byte
+		var b batchLine
+		left := uint64(0)
+		for line := range bytes.Lines(text) {
+			line = bytes.TrimSuffix(line, []byte("\n"))
+			switch {
+			case bytes.HasPrefix(line, []byte(headerPrefix)):
+				out = append(append(out, line...), '\n')
+			case bytes.HasPrefix(line, []byte(batchPrefix)):
+				if b, err = parseBatchLine(line); err != nil {
+					return err
+				}
+				left, records = b.Count, nil
+			case bytes.HasPrefix(line, []byte(checkpointPrefix)):
+				out = appendCheckpointLine(out, signed)
+			default:
+				changed := change(tree.size, bytes.Clone(line[:len(line)-tagLine]))
+				changed = key.appendTag(changed, 0, tree.size)
+				tree.push(tlog.RecordHash(changed))
+				records = append(append(records, changed...), '\n')
+				if left--; left > 0 {
+					continue
+				}
+				if signed, err = (checkpoint{key.origin, tree.size, tree.root()}).sign(key.signer); err != nil {
+					return err
+				}
+				b.Bytes = int64(len(records))
+				out = append(appendBatchLine(out, b), records...)
+			}
+		}
+		if err := os.WriteFile(path, out, 0o600); err != nil {
+			return err
+		}
+	}
+	return os.WriteFile(filepath.Join(folder, checkpointFile), signed, 0o600)
+}

@@ -52,6 +52,11 @@ type Options struct {
 type Entry struct {
 	Index uint64   // counted from 0
 	Leaf  [32]byte // RFC 6962 leaf hash
+
+	// Tree is the origin of the tenant's tree, in which the record is leaf
+	// TreeIndex; both are zero for a record without a tenant.
+	Tree      string
+	TreeIndex uint64
 }
 
 // Stats are counters since Open.
@@ -88,10 +93,12 @@ type Log struct {
 	mu      sync.Mutex
 	room    *sync.Cond // filling has been taken, or the log has failed
 	filling *batch
-	next    uint64            // index of the next record to queue
-	seqs    map[string]uint64 // per tenant, of the last record queued
-	failure error
-	closing bool
+	next    uint64 // index of the next record to queue
+	// By tenant; of each the seq, here of the last record queued, and the origin.
+	branches map[string]*branch
+	unbound  time.Time // when a tree first grew since heads were last queued; zero: none has
+	failure  error
+	closing  bool
 
 	// The committer's own; nobody else looks.
 	segment     *segment
@@ -103,6 +110,11 @@ type Log struct {
 	warned      bool      // that the checkpoint file cannot be written
 	notBefore   time.Time // of the next commit
 	unit        []byte    // buffer
+
+	// The tenants' trees, of entries that are on disk. The committer lets them
+	// grow, for the time of a few hashes for each record.
+	trees sync.Mutex
+	grown grown
 
 	wake    chan struct{} // of capacity 1: there is something to do
 	stopped chan struct{} // closed when the committer has ended
@@ -122,6 +134,7 @@ type batch struct {
 	first    uint64
 	began    time.Time // when its first record was queued; interval mode only
 	slots    []*slot
+	heads    *Record // of slots[0], where the batch begins with one: see bind
 	encoding sync.WaitGroup
 	done     chan struct{} // closed when err is final
 	err      error
@@ -129,10 +142,11 @@ type batch struct {
 
 // slot is the place of one record.
 type slot struct {
-	line []byte // with its line end
-	leaf tlog.Hash
-	id   string
-	kind Kind
+	line   []byte // with its line end
+	leaf   tlog.Hash
+	id     string
+	kind   Kind
+	branch *branch // nil for a record without a tenant
 }
 
 // newBatch makes room for as many records as the last batch took.
@@ -146,8 +160,8 @@ func newBatch(first uint64, room int) *batch {
 // not on the closed lists. It takes no context: a client that goes away must
 // not be able to keep its receipt out of the log.
 func (l *Log) Append(r *Record) (Entry, error) {
-	if !r.Kind.Valid() {
-		return Entry{}, fmt.Errorf("receipts: kind %q is not on the list", r.Kind)
+	if !r.Kind.Valid() || r.Kind == KindHeads {
+		return Entry{}, fmt.Errorf("receipts: kind %q is not on the list of what can be appended", r.Kind)
 	}
 	if r.Ending != "" && !r.Ending.Valid() {
 		return Entry{}, fmt.Errorf("receipts: ending %q is not on the list", r.Ending)
@@ -176,8 +190,13 @@ func (l *Log) enqueue(r *Record) (Entry, *batch, error) {
 	if err != nil {
 		return Entry{}, nil, err
 	}
-	l.encode(s, r, index)
+	if r.Seq > 1 || s.branch == nil { // or else place has done it
+		l.encode(s, r, index)
+	}
 	entry := Entry{Index: index, Leaf: s.leaf}
+	if s.branch != nil {
+		entry.Tree, entry.TreeIndex = s.branch.origin, r.Seq-1
+	}
 	b.encoding.Done() // from here on the slot is the committer's
 	return entry, b, nil
 }
@@ -197,12 +216,17 @@ func (l *Log) place(r *Record) (*batch, *slot, uint64, error) {
 	if r.Time.IsZero() {
 		r.Time = l.clock.Now()
 	}
-	r.Seq = l.seqs[r.Tenant] + 1
-	l.seqs[r.Tenant] = r.Seq
 	b, index := l.filling, l.next
-	l.next++
-	b.slots = append(b.slots, s)
-	b.encoding.Add(1)
+	l.putLocked(s, r)
+	if s.branch != nil && r.Seq == 1 {
+		// Its hash names the tenant's tree, and the next record of the tenant
+		// may be told of it before this one is written.
+		l.encode(s, r, index)
+		s.branch.name(l.key.origin, s.leaf)
+	}
+	if s.branch != nil && l.unbound.IsZero() {
+		l.unbound = l.clock.Now()
+	}
 	n := len(b.slots)
 	if n == 1 && l.interval {
 		b.began = l.clock.Now()
@@ -211,6 +235,23 @@ func (l *Log) place(r *Record) (*batch, *slot, uint64, error) {
 		l.nudge()
 	}
 	return b, s, index, nil
+}
+
+// putLocked puts r at the end of what waits, by the slot s.
+func (l *Log) putLocked(s *slot, r *Record) {
+	b := l.branches[r.Tenant]
+	if b == nil {
+		b = new(branch)
+		l.branches[r.Tenant] = b
+	}
+	b.seq++
+	r.Seq = b.seq
+	if s.branch = b; r.Tenant == "" {
+		s.branch = nil
+	}
+	l.next++
+	l.filling.slots = append(l.filling.slots, s)
+	l.filling.encoding.Add(1)
 }
 
 // nudge tells the committer to look again. One that is already on its way is enough.

@@ -115,7 +115,10 @@ func (l *Log) load() (*past, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.tree, l.seqs, l.next = w.tree, w.seqs, w.tree.size
+	l.tree, l.branches, l.grown, l.next = w.tree, w.branches, w.grown, w.tree.size
+	if len(l.grown.waiting) > 0 {
+		l.unbound = l.clock.Now()
+	}
 	l.filling = newBatch(l.next, 0)
 	if p.begun {
 		l.segment, err = openSegment(l.disk, l.folder, p.last, p.end, l.limit)

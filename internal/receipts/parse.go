@@ -39,6 +39,9 @@ func ParseRecord(line []byte) (*Record, error) {
 	if !validDecision(r.Decision) {
 		return nil, fmt.Errorf("decision %q is not known to this version", r.Decision)
 	}
+	if (r.Kind == KindHeads) != (r.Heads != nil) {
+		return nil, errors.New("a record has heads if it is of that kind, and only then")
+	}
 	if again := appendFields(make([]byte, 0, body), r, 0); !bytes.Equal(again, line[:body]) {
 		return nil, errors.New("not in the one spelling of a record")
 	}
@@ -176,6 +179,17 @@ func (p *parser) member(r *Record, name string) (err error) {
 		})
 	case "vkey":
 		err = text(p, &r.VKey)
+	case "heads":
+		r.Heads = new(Heads)
+		err = p.object(func(name string) error {
+			switch name {
+			case "count":
+				return integer(p, &r.Heads.Count)
+			case "root":
+				return text(p, &r.Heads.Root)
+			}
+			return errSyntax
+		})
 	case "interval":
 		r.Interval, err = true, p.literal("true")
 	case "cut":
@@ -227,16 +241,16 @@ func (p *parser) literal(want string) error {
 
 // name reads open, a member's name and the colon.
 func (p *parser) name(open byte) (string, error) {
-	if err := p.literal(string(open) + `"`); err != nil {
-		return "", err
-	}
-	end := strings.IndexByte(p.s[p.at:], '"')
-	if end < 0 {
+	rest := p.s[p.at:]
+	if len(rest) < 2 || rest[0] != open || rest[1] != '"' {
 		return "", errSyntax
 	}
-	name := p.s[p.at : p.at+end]
-	p.at += end
-	return name, p.literal(`":`)
+	name, rest, ok := strings.Cut(rest[2:], `"`)
+	if !ok || !strings.HasPrefix(rest, ":") {
+		return "", errSyntax
+	}
+	p.at = len(p.s) - len(rest) + 1
+	return name, nil
 }
 
 func integer[T int | int64 | uint64](p *parser, into *T) error {

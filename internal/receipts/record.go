@@ -19,9 +19,9 @@ const (
 	KindRefusal   Kind = "refusal"   // a call that the gateway refused
 	KindRecovery  Kind = "recovery"  // bytes of a torn tail that were cut on start
 	KindKey       Kind = "key"       // the verifier key of the log; always its first entry
+	KindHeads     Kind = "heads"     // the heads of tenants' trees; written by the log itself
 	KindSummary   Kind = "summary"   // reserved: refusals counted instead of recorded one by one
 	KindGap       Kind = "gap"       // reserved: attempts answered while the log could not be written
-	KindHeads     Kind = "heads"     // reserved: the heads of the tenant trees
 	KindHeartbeat Kind = "heartbeat" // reserved: proof that a silent log was alive
 	KindSeal      Kind = "seal"      // reserved: the last entry of a log
 )
@@ -128,6 +128,7 @@ type Record struct {
 
 	Recovery *Recovery // of a recovery record
 	VKey     string    // of a key record: the verifier key
+	Heads    *Heads    // of a heads record
 	Cut      bool      // the record was over the size limit and its long texts were shortened
 
 	// Seq is the record's place among those of its tenant, from 1 without a

@@ -40,7 +40,7 @@ func skim(line []byte) (r Record, ok bool) {
 		r.Tenant = string(tenant)
 	}
 	r.Kind, r.ID, r.Seq = Kind(kind), string(id), seq
-	return r, r.Kind.Valid()
+	return r, r.Kind.Valid() && r.Kind != KindHeads // whose heads are wanted
 }
 
 // textAfter cuts a text off that stands after prefix and holds nothing escaped.

@@ -2,28 +2,40 @@ package receipts
 
 import (
 	"crypto/sha256"
+	"slices"
 
 	"golang.org/x/mod/sumdb/tlog"
 )
 
 // frontier is an RFC 6962 tree that only grows: the roots of its complete
-// subtrees, one per set bit of its size. That is all that appending and the
-// root need, so a log of any size costs 2 KiB of memory.
-// The zero value is the empty tree.
+// subtrees, the largest first, one per set bit of its size. That is all that
+// appending and the root need, so a tree of a million leaves takes 20 hashes at most.
+// The zero value is the empty tree. A copy shares its nodes: see clone.
 type frontier struct {
 	size  uint64
-	nodes [64]tlog.Hash // nodes[i] counts only where bit i of size is set
+	nodes []tlog.Hash
 }
 
-// push appends a leaf by its hash.
-func (f *frontier) push(leaf tlog.Hash) {
-	level := 0
+// A tile is 256 hashes side by side (https://c2sp.org/tlog-tiles).
+const (
+	tileHeight = 8
+	tileWidth  = 1 << tileHeight
+)
+
+// push appends a leaf by its hash. Where it is the last of 256 leaves, full is
+// true and tile their root.
+func (f *frontier) push(leaf tlog.Hash) (tile tlog.Hash, full bool) {
+	level, top := 0, len(f.nodes)
 	for n := f.size; n&1 == 1; n >>= 1 {
-		leaf = tlog.NodeHash(f.nodes[level], leaf)
-		level++
+		top--
+		leaf = tlog.NodeHash(f.nodes[top], leaf)
+		if level++; level == tileHeight {
+			tile, full = leaf, true
+		}
 	}
-	f.nodes[level] = leaf
+	f.nodes = append(f.nodes[:top], leaf)
 	f.size++
+	return tile, full
 }
 
 // root returns the tree's hash; that of the empty tree is SHA-256 of nothing.
@@ -31,16 +43,15 @@ func (f *frontier) root() tlog.Hash {
 	if f.size == 0 {
 		return sha256.Sum256(nil)
 	}
-	var root tlog.Hash
-	first := true
-	for level, n := 0, f.size; n > 0; level, n = level+1, n>>1 {
-		switch {
-		case n&1 == 0:
-		case first:
-			root, first = f.nodes[level], false
-		default:
-			root = tlog.NodeHash(f.nodes[level], root)
-		}
+	last := len(f.nodes) - 1
+	root := f.nodes[last]
+	for _, left := range slices.Backward(f.nodes[:last]) {
+		root = tlog.NodeHash(left, root)
 	}
 	return root
+}
+
+// clone returns a tree that grows apart from f.
+func (f *frontier) clone() frontier {
+	return frontier{f.size, append(make([]tlog.Hash, 0, 64), f.nodes...)}
 }

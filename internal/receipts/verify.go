@@ -22,8 +22,8 @@ var errNotTheKey = errors.New("not signed by the given key")
 
 // Verify checks the log at path (see Folder) with nothing but the verifier key
 // vkey and, where anchor is not nil, a checkpoint that was kept elsewhere.
-// It needs the memory for one number per tenant and 65,536 ids, however large the
-// log is. progress, where set, is told how many bytes of how many have been
+// It walks the tree of each tenant as well as the log's, and needs the memory for
+// 65,536 ids and for each tenant half a kilobyte or so, however large the log is. progress, where set, is told how many bytes of how many have been
 // read. A log that does not hold is a Report and not an error: an error means
 // that it could not be read, or (ErrUsage) that vkey or anchor cannot be.
 //
@@ -205,7 +205,7 @@ func (v *verification) walk(folder string) error {
 		v.report.StoppedAt = &size
 	}
 	v.report.Root = w.tree.root().String()
-	v.report.Tenants = len(w.seqs)
+	v.report.Tenants = len(w.branches)
 	v.report.InFlight = len(v.ids.open)
 	return nil
 }

@@ -55,12 +55,14 @@ type event struct {
 
 // walker reads a log line by line and checks all that can be checked without a
 // key: spelling, places, counts, the tree's root at each checkpoint, the
-// tenants' sequences. Its memory is the frontier and one number per tenant.
+// tenants' sequences, and what heads records say of their trees. Its memory is
+// one frontier for the log and one for each tenant.
 type walker struct {
-	reader *reader
-	tree   frontier
-	seqs   map[string]uint64
-	origin string
+	reader   *reader
+	tree     frontier
+	branches map[string]*branch // by tenant
+	grown    grown
+	origin   string
 
 	lastCheckpoint uint64 // the size that the last checkpoint line is for
 
@@ -87,7 +89,7 @@ type walker struct {
 }
 
 func newWalker(folder string) *walker {
-	return &walker{reader: newReader(folder), seqs: make(map[string]uint64)}
+	return &walker{reader: newReader(folder), branches: make(map[string]*branch)}
 }
 
 // torn reports whether the log ends in the middle of something, after step has
@@ -233,14 +235,23 @@ func (w *walker) recordLine(e *event) error {
 	if w.accept != nil && !w.accept(e.line, w.tree.size) {
 		return w.damage(e.at, r.ID, "the record's tag is not by this log's key")
 	}
+	b := w.branches[r.Tenant]
+	if b == nil {
+		b = new(branch)
+		w.branches[r.Tenant] = b
+	}
 	left, leftBytes := w.left-1, w.leftBytes-int64(len(e.line)+1)
 	switch {
 	case leftBytes < 0 || left == 0 && leftBytes != 0:
 		return w.damage(e.at, r.ID, "the batch's records do not take the %d bytes that it says", w.batch.Bytes)
-	case r.Seq != w.seqs[r.Tenant]+1:
-		return w.damage(e.at, r.ID, "record %d of tenant %q, after record %d", r.Seq, r.Tenant, w.seqs[r.Tenant])
+	case r.Seq != b.seq+1:
+		return w.damage(e.at, r.ID, "record %d of tenant %q, after record %d", r.Seq, r.Tenant, b.seq)
+	case r.Kind == KindHeads:
+		if err := w.heads(e.at, r); err != nil {
+			return err
+		}
 	}
-	w.seqs[r.Tenant] = r.Seq
+	b.seq = r.Seq
 	w.left, w.leftBytes = left, leftBytes
 	if w.tree.size == w.held {
 		w.sinceAt, w.sinceID = e.at, r.ID
@@ -249,8 +260,32 @@ func (w *walker) recordLine(e *event) error {
 		w.loose = &Damage{Position: w.sinceAt, Index: w.held, ID: w.sinceID}
 	}
 	e.kind, e.index, e.record = aRecord, w.tree.size, r
-	w.tree.push(tlog.RecordHash(e.line))
+	leaf := tlog.RecordHash(e.line)
+	w.tree.push(leaf)
+	if r.Tenant == "" {
+		return nil
+	}
+	if b.seq == 1 {
+		b.name(w.origin, leaf)
+	}
+	w.grown.push(b, leaf)
 	return nil
+}
+
+// heads compares what a heads record says with the tenants' trees before it. One
+// that this log's own key has written and that says something else is no torn
+// write: two histories were signed.
+func (w *walker) heads(at Position, r *Record) error {
+	var d *Damage
+	if n := r.Heads.Count; n == 0 || n > uint64(len(w.grown.waiting)) {
+		d = w.damage(at, r.ID, "it has heads of %d tenants' trees, but %d have grown", n, len(w.grown.waiting))
+	} else if have := w.grown.bind(int(n)); have.Root != r.Heads.Root {
+		d = w.damage(at, r.ID, "its heads of %d tenants' trees have the root %s, the records before it give %s", n, r.Heads.Root, have.Root)
+	} else {
+		return nil
+	}
+	d.signed = w.accept != nil
+	return d
 }
 
 func (w *walker) parse(line []byte) (*Record, error) {
