@@ -18,6 +18,7 @@ func TestEveryCommandSpeaksJSON(t *testing.T) {
 	b := audited(t)
 	lines := map[string]string{
 		"check": "check registry.yaml", "completion": "completion fish", "help": "help keys", "version": "version",
+		"explain":     "explain --key made --service search --action web",
 		"keys create": "keys create --id made --services * --users *", "keys list": "keys list", "keys revoke": "keys revoke made",
 		"credentials set": "credentials set --service search --from-file secret", "credentials list": "credentials list",
 		"credentials remove": "credentials remove --service search",
@@ -28,7 +29,7 @@ func TestEveryCommandSpeaksJSON(t *testing.T) {
 	b.write("registry.yaml", []byte(stateRegistry))
 	b.write("secret", []byte("user:password"))
 	// In this order, since some make what others work on.
-	order := []string{"check", "completion", "help", "version", "keys create", "keys list", "keys revoke", "credentials set", "credentials list",
+	order := []string{"check", "completion", "help", "version", "keys create", "explain", "keys list", "keys revoke", "credentials set", "credentials list",
 		"credentials remove", "receipts list", "receipts show", "receipts tail", "receipts key", "receipts checkpoint", "receipts verify", "demo", "serve"}
 	var there []string
 	var walk func(cmd *cobra.Command, path string)

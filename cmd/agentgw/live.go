@@ -188,6 +188,13 @@ func (l *live) watchFile(ctx context.Context) {
 	})
 }
 
+// rules are those in force.
+func (l *live) rules() rules {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.running
+}
+
 // tenants are the names of the tenants that the registry has now.
 func (l *live) tenants() []string {
 	l.mu.Lock()

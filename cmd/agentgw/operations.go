@@ -8,6 +8,8 @@ import (
 	"slices"
 
 	"agentgw/internal/admin"
+	"agentgw/internal/explain"
+	"agentgw/internal/gateway"
 	"agentgw/internal/ratelimit"
 )
 
@@ -23,6 +25,14 @@ func (o operations) Reload(ctx context.Context) error {
 		return errors.New("this gateway was not started from a file")
 	}
 	return o.live.reload(ctx, true)
+}
+
+func (o operations) Explain(ctx context.Context, q explain.Question) (explain.Answer, error) {
+	stored, err := o.store.Keys(ctx)
+	if err != nil {
+		return explain.Answer{}, err
+	}
+	return o.live.rules().explain(q, stored, o.clock.Now(), gateway.Explainer{Levels: o.limiter, Nanos: o.nanos})
 }
 
 func (o operations) Tenants() []admin.Tenant {

@@ -91,6 +91,7 @@ func (c *cli) rootCommand() *cobra.Command {
 		c.completionCommand(),
 		c.credentialsCommand(),
 		c.demoCommand(),
+		c.explainCommand(),
 		c.keysCommand(),
 		c.receiptsCommand(),
 		c.serveCommand(),

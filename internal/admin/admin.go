@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"agentgw/internal/explain"
 	"agentgw/internal/secret"
 )
 
@@ -27,6 +28,9 @@ type Operations interface {
 	// Reload takes over the registry file as it is now. The error is all that
 	// is wrong with it; then what was in force before still is.
 	Reload(context.Context) error
+	// Explain tells which limits a call would meet, and how they stand. The error
+	// is ErrNoSuchKey, or why it cannot be told.
+	Explain(context.Context, explain.Question) (explain.Answer, error)
 	// Tenants lists those that have called lately or are blocked, by id.
 	Tenants() []Tenant
 	// Block refuses a tenant's calls until Unblock or a restart, ends those that

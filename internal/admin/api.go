@@ -23,15 +23,33 @@ func operate(o Operations) http.Handler {
 		answer(w, http.StatusOK, reloaded{Reloaded: true, SHA256: o.Config().Running})
 	})
 	tenants(mux, o)
+	mux.HandleFunc("GET /admin/v1/limits/explain", explainLimits(o))
 	mux.HandleFunc("/admin/v1/", func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, http.StatusNotFound, fault{"not_found", "there is nothing at this path for this method"})
+		fail(w, problem{Status: http.StatusNotFound, Code: "not_found", Detail: "there is nothing at this path for this method"})
 	})
 	return mux
 }
 
-type fault struct {
-	Code   string `json:"code"`
-	Detail string `json:"detail"`
+// problem is why a request was not done (RFC 9457).
+type problem struct {
+	Type       string      `json:"type"`
+	Title      string      `json:"title"`
+	Status     int         `json:"status"`
+	Detail     string      `json:"detail"`
+	Code       string      `json:"code"`
+	Parameters []parameter `json:"parameters,omitempty"` // of the query, that are to blame
+}
+
+type parameter struct {
+	Name string `json:"name"`
+	What string `json:"what"`
+}
+
+// fail answers a problem, with the members filled in that follow from its status.
+func fail(w http.ResponseWriter, p problem) {
+	p.Type, p.Title = "about:blank", http.StatusText(p.Status)
+	w.Header().Set("Content-Type", "application/problem+json")
+	answer(w, p.Status, p)
 }
 
 type reloaded struct {
@@ -53,13 +71,15 @@ func authorized(token secret.Text, next http.Handler) http.Handler {
 			}
 		}
 		w.Header().Set("WWW-Authenticate", `Bearer realm="agentgate operators"`)
-		answer(w, http.StatusUnauthorized, fault{"unauthenticated",
-			"send the operators' token, as Authorization: Bearer ...; where none is set it is in the file admin-token of the data folder"})
+		fail(w, problem{Status: http.StatusUnauthorized, Code: "unauthenticated",
+			Detail: "send the operators' token, as Authorization: Bearer ...; where none is set it is in the file admin-token of the data folder"})
 	})
 }
 
 func answer(w http.ResponseWriter, status int, body any) {
-	w.Header().Set("Content-Type", "application/json")
+	if w.Header().Get("Content-Type") == "" {
+		w.Header().Set("Content-Type", "application/json")
+	}
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(body) // who asked may be gone

@@ -58,7 +58,7 @@ func tenants(mux *http.ServeMux, o Operations) {
 				return
 			}
 		}
-		answer(w, http.StatusNotFound, fault{"not_found", "no tenant of that id has called lately or is blocked"})
+		fail(w, problem{Status: http.StatusNotFound, Code: "not_found", Detail: "no tenant of that id has called lately or is blocked"})
 	})
 	mux.HandleFunc("POST /admin/v1/tenants/{id}/block", func(w http.ResponseWriter, r *http.Request) {
 		answer(w, http.StatusOK, blocked{r.PathValue("id"), true, o.Block(r.PathValue("id"))})

@@ -16,9 +16,10 @@ const module = "agentgw/internal/"
 // arrows says what each package may know of ours. They point one way: what
 // decides knows nothing of what serves, and what stands alone can be read alone.
 var arrows = map[string][]string{
-	"admin":       {"config", "registry", "secret"},
+	"admin":       {"config", "explain", "registry", "secret"},
 	"config":      {"literal", "secret"},
-	"gateway":     {"config", "identity", "ratelimit", "receipts", "registry", "vault"},
+	"explain":     nil,
+	"gateway":     {"config", "explain", "identity", "ratelimit", "receipts", "registry", "vault"},
 	"identity":    {"secret"},
 	"literal":     nil,
 	"ratelimit":   nil,

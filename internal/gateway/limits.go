@@ -30,8 +30,14 @@ func (g *Gateway) identify(call *Call, at *attempt) *Error {
 		e.Message = fmt.Sprintf("more than %d failed authentications a minute from this address; wait, or send a valid key, which is never refused for them", call.view.settings.RateAuthPerMinute)
 		return e
 	}
-	return refuse(Unauthenticated, "send a valid gateway key, as Authorization: Bearer agw_...")
+	return refuse(Unauthenticated, unauthenticated)
 }
+
+// What agents are told whatever was wrong with their key, and whoever is blocked.
+const (
+	unauthenticated = "send a valid gateway key, as Authorization: Bearer agw_..."
+	tenantBlocked   = "the operator has blocked this tenant"
+)
 
 // chargeKey is step 2.
 func (g *Gateway) chargeKey(call *Call, out *answer) (ratelimit.Charge, *Error) {
@@ -82,7 +88,7 @@ func (g *Gateway) refusal(call *Call, v ratelimit.Verdict) *Error {
 		}
 		e.Message = taken + "; nothing was charged; call again when a call or stream has ended"
 	case v.Outcome == ratelimit.Blocked:
-		e = refuse(TenantBlocked, "the operator has blocked this tenant")
+		e = refuse(TenantBlocked, tenantBlocked)
 		e.Never = v.Never
 	case v.Limit == ratelimit.KindKey && starved:
 		e.Message = fmt.Sprintf("this key was refused for want of an in-flight place more often than ten times its limit of %d calls at once, refilled over %s; from here on it pays for each such refusal: wait %s, and call again when a call or stream has ended", reading.Quota, reading.Window, inWords(v.Wait))

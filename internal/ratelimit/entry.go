@@ -68,11 +68,13 @@ type rare struct {
 	free bucket
 	// host is where an overflow entry belongs.
 	host *overflow
+	// refused is the last refusal of the tenant, for operators.
+	refused Refusal
 }
 
 func (e *entry) rareLocked() *rare {
 	if e.rare == nil {
-		e.rare = &rare{given: make(map[spent]struct{})}
+		e.rare = &rare{}
 	}
 	return e.rare
 }
@@ -135,6 +137,9 @@ func (e *entry) refundLocked(s spent, now int64) {
 	}
 	e.changedLocked()
 	e.bucket.refund(s, now)
+	if r.given == nil {
+		r.given = make(map[spent]struct{})
+	}
 	r.given[s] = struct{}{}
 }
 

@@ -86,6 +86,13 @@ func (o *overflow) owed(limit Limit) debts {
 	return debts{}
 }
 
+// peek returns the entry for limit, or nil.
+func (o *overflow) peek(limit Limit) *entry {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.shared[limit]
+}
+
 // change carries the debts of partition keys over whose limit was one and is now
 // another. Whose they are cannot be told: they come on top of what those who have
 // the new limit already find.

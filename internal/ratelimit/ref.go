@@ -37,6 +37,9 @@ func NewTenant(table Table, partition string, limit Limit, slots int64) *Ref {
 // Partition is the partition key that r is of.
 func (r *Ref) Partition() string { return r.id.partition }
 
+// Kind is which limit r is of.
+func (r *Ref) Kind() Kind { return r.id.kind }
+
 // Limit is the limit that r is under.
 func (r *Ref) Limit() Limit { return r.limit }
 

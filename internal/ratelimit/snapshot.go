@@ -19,6 +19,9 @@ type Entry struct {
 	// full. Remaining is what they have together, InFlight what runs for all of
 	// them, but Cap holds for each.
 	Overflow bool
+	// LastRefusal is the zero Refusal where none is known: there was none, or the
+	// entry was forgotten since.
+	LastRefusal Refusal
 }
 
 // TableStats is the state of one table.
@@ -185,6 +188,9 @@ func (l *Local) describe(t *table, e *entry, now int64) Entry {
 	}
 	if e.slots != nil {
 		d.InFlight, d.Cap = e.slots.inUse, e.slots.most
+	}
+	if e.rare != nil {
+		d.LastRefusal = e.rare.refused
 	}
 	return d
 }

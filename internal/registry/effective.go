@@ -105,13 +105,14 @@ func (s *Snapshot) Effective(d Defaults) (*Effective, error) {
 	return e, nil
 }
 
-// from is where a setting's value comes from and its name there: of a default
-// too, since that name is what an operator has to know to change it.
+// from is where a setting's value comes from and its name: of a default too,
+// since that name is what an operator has to know to change it.
 func (d Defaults) from(setting string) string {
-	if source := d.Source(setting); source != "default" && source != "" {
-		return source
+	source := d.Source(setting)
+	if !strings.Contains(source, " ") {
+		source += " " + setting
 	}
-	return "default " + setting
+	return source
 }
 
 // cutLast parts a setting's place from its name there. A place may hold spaces,

@@ -1,0 +1,84 @@
+// Package explain is the answer to an operator's question: which limits and
+// rules would a call meet, in which order, what are they worth, and where does
+// each number come from?
+//
+// The gateway works it out, from what it decides by; the command line prints it
+// and the admin API serves it. Nothing in an Answer is a secret, and nothing of
+// it decides.
+package explain
+
+// Question is a call that somebody might make.
+type Question struct {
+	Key, Service, Action string
+	User                 string // on whose behalf; "": nobody's
+}
+
+// PerProcess is what every Answer says of its limits.
+const PerProcess = "per process: N replicas admit up to N times as much"
+
+// Answer says what such a call meets. What it would meet after a step that
+// refuses it is left out.
+type Answer struct {
+	Key       string `json:"key"`
+	KeyFrom   string `json:"key_source"` // a place in the registry, or the state store
+	Service   string `json:"service"`
+	Action    string `json:"action"`
+	User      string `json:"user,omitempty"`
+	Tenant    string `json:"tenant,omitempty"` // whom it is charged to; absent where it is refused before that
+	LimitsAre string `json:"limits_are"`
+
+	Refused *Refusal `json:"refused"` // null: nothing that is known before the call refuses it
+	Limits  []Limit  `json:"limits"`  // in the order of the steps that ask them
+	Rules   []Rule   `json:"rules"`   // likewise: every rule of the registry
+}
+
+// Refusal is a step that refuses the call whatever its limits hold.
+type Refusal struct {
+	Step   int    `json:"step"`
+	Code   string `json:"code"`
+	Status int    `json:"status"`
+	Detail string `json:"detail"` // what the agent is told
+	Why    string `json:"why"`    // what the operator should know besides
+	Source string `json:"source,omitempty"`
+}
+
+// Limit is a bucket, or a cap of calls in flight, and whom it is charged to.
+// One that is off is said to be: then all its numbers are absent.
+type Limit struct {
+	Step      int    `json:"step"`
+	Limit     string `json:"limit"`      // as a refusal names it
+	Policy    string `json:"policy"`     // as RateLimit-Policy and violated-policies name it
+	ChargedTo string `json:"charged_to"` // the partition key, or what else it is of
+	Off       bool   `json:"off"`
+
+	RPS            float64 `json:"rps,omitempty"`
+	Burst          int     `json:"burst,omitempty"`
+	BurstDefaulted bool    `json:"burst_defaulted,omitempty"`
+	MaxInflight    int     `json:"max_inflight,omitempty"`
+
+	Source      string `json:"source,omitempty"`       // of the rate, or the cap
+	BurstSource string `json:"burst_source,omitempty"` // where it is another
+
+	Level *Level `json:"level,omitempty"` // absent where no running gateway was asked
+}
+
+// Level is how a limit stands in a running gateway.
+type Level struct {
+	Remaining *int64 `json:"remaining,omitempty"` // tokens, or slots of a cap
+	InFlight  *int64 `json:"in_flight,omitempty"` // of a cap, or where there is none
+}
+
+// Rule is an extra limit of the registry, in its own words.
+type Rule struct {
+	Step           int    `json:"step"`
+	Name           string `json:"name"`
+	Key            string `json:"key"`
+	Window         string `json:"window"`
+	Max            string `json:"max"`
+	When           string `json:"when,omitempty"`
+	Cost           bool   `json:"cost,omitempty"`
+	Mode           string `json:"mode"`
+	OnStoreFailure string `json:"on_store_failure"`
+	Source         string `json:"source"`
+	Applies        string `json:"applies"` // whether to this call, as far as that can be told
+}

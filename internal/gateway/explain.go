@@ -1,0 +1,232 @@
+package gateway
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"agentgw/internal/config"
+	"agentgw/internal/explain"
+	"agentgw/internal/identity"
+	"agentgw/internal/ratelimit"
+	"agentgw/internal/registry"
+)
+
+// Levels tell how limits stand in a gateway that runs.
+type Levels interface {
+	Look(r *ratelimit.Ref, now int64) ratelimit.Entry
+	Stats() ratelimit.Stats
+}
+
+// Explainer tells which limits calls meet that are decided by these, in the
+// order of the pipeline and by the same functions. It makes no call, charges
+// nobody and needs no gateway that runs. Safe for concurrent use.
+type Explainer struct {
+	Settings  *config.Settings
+	Registry  *registry.Snapshot
+	Effective *registry.Effective
+
+	Levels Levels          // nil: nobody runs, and the answer has no levels
+	Nanos  ratelimit.Clock // of Levels
+}
+
+// Explain answers for a call of key that comes at now. unserved is why the
+// gateway does not take the key, as for one that was revoked; "": it does.
+func (x Explainer) Explain(q explain.Question, key *identity.Key, unserved string, now time.Time) (explain.Answer, error) {
+	a := explain.Answer{
+		Key: key.ID, KeyFrom: key.Origin, Service: q.Service, Action: q.Action, User: q.User,
+		LimitsAre: explain.PerProcess, Limits: []explain.Limit{}, Rules: []explain.Rule{},
+	}
+	keys, err := identity.NewDirectory([]*identity.Key{key})
+	if err != nil {
+		return a, err
+	}
+	v, err := newView(x.Settings, x.Registry, x.Effective, keys)
+	if err != nil {
+		return a, err
+	}
+	key = keys.ByID(key.ID)
+	account := v.account(key)
+
+	if why := whyNoKey(key, unserved, now); why != "" {
+		a.Limits = append(a.Limits, x.address())
+		a.Refused = refusalOf(1, refuse(Unauthenticated, unauthenticated), why, key.Origin)
+		return a, nil
+	}
+	a.Limits = append(a.Limits, x.rate(2, account.key, account.key.Partition(), x.Effective.Key(ownRate(x.Registry, key))))
+	service, _, refused := authorize(x.Registry, key, act{Service: q.Service, Action: q.Action, Principal: q.User})
+	if refused != nil {
+		why, source := whyOutOfScope(x.Registry, key, q)
+		a.Refused = refusalOf(4, refused, why, source)
+		return a, nil
+	}
+	tenant := account.of(q.User)
+	a.Tenant = tenant.Partition()
+	a.Limits = append(a.Limits, x.admission(v, key, tenant, service)...)
+	a.Rules = append(a.Rules, x.rules()...)
+	if x.Levels != nil && x.Levels.Look(tenant, 0).Blocked {
+		a.Refused = refusalOf(5, refuse(TenantBlocked, tenantBlocked), "an operator blocked "+a.Tenant+" in this process", "")
+		return a, nil
+	}
+	if refused := verifyDelegation(&Call{In: &http.Request{}}, service); refused != nil {
+		a.Refused = refusalOf(6, refused, "the service wants a delegation", service.Pos.String())
+	}
+	return a, nil
+}
+
+// admission is step 5, in the order in which its limits are reported.
+func (x Explainer) admission(v *view, key *identity.Key, tenant *ratelimit.Ref, service *registry.Service) []explain.Limit {
+	ofTenant, ofService := x.Effective.Tenant(key.Tenant), x.Effective.Service(service.Name)
+	if ofService.RPSFrom == "" {
+		ofService.RPSFrom = service.Pos.String()
+	}
+	if ofService.MaxInflightFrom == "" {
+		ofService.MaxInflightFrom = service.Pos.String()
+	}
+	bucket := v.account(key).at(v.services[service.Name], key)
+	limits := []explain.Limit{
+		x.rate(5, tenant, tenant.Partition(), ofTenant),
+		x.rate(5, bucket, "key:"+key.ID+" at "+service.Name, ofService),
+	}
+	limits[1].Limit, limits[1].Policy = ratelimit.KindService.String(), policy(ratelimit.KindService)
+
+	slots := func(kind ratelimit.Kind, chargedTo string, most int, source string, inFlight func() int64) {
+		l := explain.Limit{
+			Step: 5, Limit: kind.String(), Policy: policy(kind), ChargedTo: chargedTo, Off: most == 0, MaxInflight: most, Source: source,
+		}
+		if x.Levels != nil {
+			l.Level = slotsLevel(inFlight(), most)
+		}
+		limits = append(limits, l)
+	}
+	slots(ratelimit.KindTenantSlots, tenant.Partition(), ofTenant.MaxInflight, ofTenant.MaxInflightFrom, func() int64 {
+		return x.Levels.Look(tenant, x.Nanos.Nanos()).InFlight
+	})
+	slots(ratelimit.KindServiceSlots, "service:"+service.Name, ofService.MaxInflight, ofService.MaxInflightFrom, func() int64 {
+		for _, s := range x.Levels.Stats().Services {
+			if s.Name == service.Name {
+				return s.InFlight
+			}
+		}
+		return 0 // nobody has called it yet
+	})
+	slots(ratelimit.KindProcessSlots, "the process", x.Settings.MaxInflight, x.source("AGENTGATE_MAX_INFLIGHT"), func() int64 {
+		return x.Levels.Stats().Process.InFlight
+	})
+	return limits
+}
+
+// rate is a bucket: that of r, which is nil where the limit is off.
+func (x Explainer) rate(step int, r *ratelimit.Ref, chargedTo string, l registry.Limits) explain.Limit {
+	e := explain.Limit{
+		Step: step, ChargedTo: chargedTo, Off: l.RPS == 0, RPS: l.RPS, Burst: l.Burst, BurstDefaulted: l.BurstDefaulted,
+		Source: l.RPSFrom, BurstSource: l.BurstFrom,
+	}
+	if e.BurstSource == e.Source || e.BurstDefaulted {
+		e.BurstSource = ""
+	}
+	if r != nil {
+		e.Limit, e.Policy = r.Kind().String(), policy(r.Kind())
+		if x.Levels != nil && !e.Off {
+			left := x.Levels.Look(r, x.Nanos.Nanos()).Remaining
+			e.Level = &explain.Level{Remaining: &left}
+		}
+	}
+	return e
+}
+
+// address is what a refusal of step 1 is charged to.
+func (x Explainer) address() explain.Limit {
+	n := x.Settings.RateAuthPerMinute
+	return explain.Limit{
+		Step: 1, Limit: ratelimit.KindAddress.String(), Policy: policy(ratelimit.KindAddress), ChargedTo: "the client's address",
+		Off: n == 0, RPS: float64(n) / 60, Burst: n, Source: x.source("AGENTGATE_RATE_AUTH_PER_MINUTE"),
+	}
+}
+
+// rules are those of the registry.
+func (x Explainer) rules() (list []explain.Rule) {
+	for _, r := range x.Registry.Rules {
+		list = append(list, explain.Rule{
+			Step: 5, Name: r.Name, Key: r.Key, Window: r.Window.String(), Max: r.Max, When: r.When, Cost: r.Cost,
+			Mode: r.Mode, OnStoreFailure: r.OnStoreFailure, Source: r.Pos.String(), Applies: "no: this version enforces no rules",
+		})
+	}
+	return list
+}
+
+// source is where a setting comes from, and its name: of a default too.
+func (x Explainer) source(setting string) string {
+	source := x.Settings.Source(setting)
+	if !strings.Contains(source, " ") {
+		source += " " + setting
+	}
+	return source
+}
+
+func slotsLevel(inFlight int64, most int) *explain.Level {
+	l := &explain.Level{InFlight: &inFlight}
+	if most > 0 {
+		left := max(0, int64(most)-inFlight)
+		l.Remaining = &left
+	}
+	return l
+}
+
+// ownRate is the limit of the key's own with its place, or nil.
+func ownRate(in *registry.Snapshot, key *identity.Key) *registry.Rate {
+	for _, k := range in.Keys {
+		if k.ID == key.ID && k.Pos.String() == key.Origin {
+			return k.Rate
+		}
+	}
+	if key.Limits == nil {
+		return nil
+	}
+	at := registry.Position{File: key.Origin}
+	return &registry.Rate{RPS: key.Limits.RPS, Burst: key.Limits.Burst, Pos: at, BurstPos: at}
+}
+
+func refusalOf(step int, e *Error, why, source string) *explain.Refusal {
+	return &explain.Refusal{Step: step, Code: string(e.Code), Status: e.status(), Detail: e.Message, Why: why, Source: source}
+}
+
+// whyNoKey is why step 1 refuses the key, or "".
+func whyNoKey(key *identity.Key, unserved string, now time.Time) string {
+	switch {
+	case unserved != "":
+		return unserved
+	case key.ValidAt(now):
+		return ""
+	case now.Before(key.NotBefore):
+		return "the key is not valid before " + key.NotBefore.UTC().Format(time.RFC3339)
+	}
+	return "the key expired on " + key.NotAfter.UTC().Format(time.RFC3339)
+}
+
+// whyOutOfScope says of a call that authorize refused what the agent is not told,
+// and where to look.
+func whyOutOfScope(in *registry.Snapshot, key *identity.Key, q explain.Question) (why, source string) {
+	service := in.Services[q.Service]
+	switch {
+	case service == nil:
+		return fmt.Sprintf("the registry has no service %q", q.Service), in.File
+	case !key.AllowsService(q.Service):
+		return "the key's services are " + listed(key.Services), key.Origin
+	case service.Actions[q.Action] == nil:
+		return fmt.Sprintf("the service %s has no action %q", q.Service, q.Action), service.Pos.String()
+	case !key.Allows(q.Service, q.Action):
+		return "the key's actions are " + listed(key.Actions), key.Origin
+	}
+	return "the key's users are " + listed(key.Users), key.Origin
+}
+
+// listed names the first of a list, which may be thousands.
+func listed(names []string) string {
+	const shown = 10
+	if len(names) <= shown {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:shown], ", "), len(names)-shown)
+}

@@ -1,0 +1,181 @@
+package gateway_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"agentgw/internal/config"
+	"agentgw/internal/explain"
+	"agentgw/internal/gateway"
+	"agentgw/internal/identity"
+	"agentgw/internal/ratelimit"
+	"agentgw/internal/registry"
+)
+
+const explainedRegistry = `
+tenants:
+  team: {rps: 3, burst: 30, max_inflight: 7}
+  free: {rps: 0, max_inflight: 0}
+services:
+  plain: {base_url: "%[1]s", allow_private: true, actions: {get: {method: GET, path: /get}}}
+  limited: {base_url: "%[1]s", allow_private: true, rate_limit: {rps: 2}, max_inflight: 5, actions: {get: {method: GET, path: /get}}}
+  signed: {base_url: "%[1]s", allow_private: true, delegation: required, actions: {get: {method: GET, path: /get}}}
+`
+
+// explainer explains what the world's gateway, started by setup s, decides by.
+func (w *world) explainer(file string) gateway.Explainer {
+	w.t.Helper()
+	snapshot, err := registry.Parse("registry.yaml", []byte(strings.ReplaceAll(file, "%[1]s", w.upstream.URL)))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	effective, err := snapshot.Effective(registry.Defaults{
+		KeyRPS: w.settings.RateKeyRPS, KeyBurst: w.settings.RateKeyBurst,
+		TenantRPS: w.settings.RateTenantRPS, TenantBurst: w.settings.RateTenantBurst, TenantMaxInflight: w.settings.TenantMaxInflight,
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return gateway.Explainer{Settings: w.settings, Registry: snapshot, Effective: effective, Levels: w.limiter, Nanos: w.nanos}
+}
+
+// TestExplainAgreesWithTheCall: of every call, made for real, the answer says
+// the code and status that it ends with, whom it is charged to, and every policy
+// that its answer tells of, with the same numbers, and no other.
+func TestExplainAgreesWithTheCall(t *testing.T) {
+	past, future := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
+	keys := []*identity.Key{
+		{ID: "all", Services: []string{"*"}, Users: []string{"*"}},
+		{ID: "teamed", Services: []string{"*"}, Users: []string{"*"}, Tenant: "team", Limits: &identity.Limits{RPS: 1, Burst: 9}},
+		{ID: "free", Services: []string{"*"}, Users: []string{"*"}, Tenant: "free"},
+		{ID: "crew", Services: []string{"plain", "limited"}, Users: []string{"ann", "bob", "cid"}},
+		{ID: "narrow", Services: []string{"plain", "limited"}, Actions: []string{"limited.*"}, Users: []string{"*"}},
+		{ID: "late", Services: []string{"*"}, Users: []string{"*"}, NotAfter: past},
+		{ID: "early", Services: []string{"*"}, Users: []string{"*"}, NotBefore: future},
+	}
+	w := setup{registry: explainedRegistry, settings: func(s *config.Settings) { s.KeyMaxPrincipals = 2 }}.world(t, hello, keys...)
+	x := w.explainer(explainedRegistry)
+	asked := 0
+	for _, key := range keys {
+		for _, service := range []string{"plain", "limited", "signed", "none"} {
+			for _, action := range []string{"get", "none"} {
+				for _, user := range []string{"", "ann", "cid", "eve"} {
+					asked++
+					q := explain.Question{Key: key.ID, Service: service, Action: action, User: user}
+					a, err := x.Explain(q, key, "", w.clock.Now())
+					if err != nil {
+						t.Fatal(err)
+					}
+					got := w.act(key.ID, actBody(service, action, user, ""))
+					records := w.ledger.all()
+					record := records[len(records)-1]
+					w.clock.Advance(time.Minute) // everything is full again
+
+					status, code := 200, ""
+					if a.Refused != nil {
+						status, code = a.Refused.Status, a.Refused.Code
+						if a.Refused.Why == "" || !strings.Contains(got.body, fmt.Sprintf(`"detail":%q`, a.Refused.Detail)) {
+							t.Errorf("%+v: why %q, told %q: %s", q, a.Refused.Why, a.Refused.Detail, got.body)
+						}
+					}
+					if got.status != status || got.code != code {
+						t.Errorf("%+v: explained as %d %s, got %d %s", q, status, code, got.status, got.code)
+					}
+					if a.Tenant != "" && record.Tenant != a.Tenant {
+						t.Errorf("%+v: explained as charged to %s, was to %s", q, a.Tenant, record.Tenant)
+					}
+					explained, told := map[string]int64{}, map[string]int64{}
+					for _, l := range a.Limits {
+						if !l.Off && l.Step > 1 { // a key that is good is not told of its address
+							explained[l.Policy] = int64(l.Burst + l.MaxInflight)
+						}
+					}
+					for name, g := range got.fields(t) {
+						told[name] = g.quota
+					}
+					if diff := cmp.Diff(told, explained); diff != "" {
+						t.Errorf("%+v: the policies that are told (-) and explained (+):\n%s", q, diff)
+					}
+				}
+			}
+		}
+	}
+	if asked != 7*4*2*4 {
+		t.Errorf("%d calls", asked)
+	}
+}
+
+// TestExplainTellsLevelsAndTakesNothing: asking takes no token, makes no entry, and tells how the
+// limits of a running gateway stand.
+func TestExplainTellsLevelsAndTakesNothing(t *testing.T) {
+	up := newHeldStreams()
+	file := "tenants:\n  t: {rps: 1, burst: 5, max_inflight: 2}\nservices:\n" + serviceLine("slow", "rate_limit: {rps: 1, burst: 3}, max_inflight: 4,")
+	key := of("t", limited("k", 1, 9))
+	w := setup{registry: file, settings: func(s *config.Settings) { s.MaxInflight = 6 }, limiter: func(o *ratelimit.Options) { o.MaxInFlight = 6 }}.world(t, up.serve, key)
+	x := w.explainer(file)
+	levels := func() map[string]string {
+		t.Helper()
+		a, err := x.Explain(explain.Question{Key: "k", Service: "slow", Action: "get"}, key, "", w.clock.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := map[string]string{}
+		for _, l := range a.Limits {
+			text := ""
+			if l.Level.Remaining != nil {
+				text = fmt.Sprint(*l.Level.Remaining, " left")
+			}
+			if l.Level.InFlight != nil {
+				text += fmt.Sprint(" ", *l.Level.InFlight, " in flight")
+			}
+			all[l.Policy] = text
+		}
+		return all
+	}
+	full := map[string]string{
+		"key": "9 left", "tenant": "5 left", "service": "3 left",
+		"inflight": "2 left 0 in flight", "service-inflight": "4 left 0 in flight", "process-inflight": "6 left 0 in flight",
+	}
+	for range 2 {
+		if diff := cmp.Diff(full, levels()); diff != "" {
+			t.Errorf("before any call: %s", diff)
+		}
+	}
+	if n := w.table().Entries; n != 0 {
+		t.Errorf("asking made %d entries", n)
+	}
+	end := w.hold(up, "k", streamCall("slow", ""))
+	held := map[string]string{
+		"key": "8 left", "tenant": "4 left", "service": "2 left",
+		"inflight": "1 left 1 in flight", "service-inflight": "3 left 1 in flight", "process-inflight": "5 left 1 in flight",
+	}
+	if diff := cmp.Diff(held, levels()); diff != "" {
+		t.Errorf("while one runs: %s", diff)
+	}
+	end()
+}
+
+// TestExplainABlockedTenant: the block is step 5's, before any of its limits.
+func TestExplainABlockedTenant(t *testing.T) {
+	key := everything("k")
+	w := newWorld(t, hello, key)
+	x := w.explainer(worldRegistry)
+	w.limiter.Block(0, "key:k")
+	a, err := x.Explain(explain.Question{Key: "k", Service: "tools", Action: "stream"}, key, "", w.clock.Now())
+	if err != nil || a.Refused == nil || a.Refused.Step != 5 || a.Refused.Code != "tenant_blocked" || len(a.Limits) != 6 {
+		t.Errorf("%v %+v", err, a)
+	}
+	if got := w.act("k", streamCall("tools", "")); got.code != "tenant_blocked" || !strings.Contains(got.body, a.Refused.Detail) {
+		t.Errorf("%s %s", got.code, got.body)
+	}
+	// Without a gateway that runs nobody is blocked.
+	x.Levels = nil
+	a, err = x.Explain(explain.Question{Key: "k", Service: "tools", Action: "stream"}, key, "", w.clock.Now())
+	if err != nil || a.Refused != nil || a.Limits[0].Level != nil {
+		t.Errorf("%v %+v", err, a)
+	}
+}
