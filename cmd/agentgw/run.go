@@ -119,7 +119,7 @@ func start(settings *config.Settings, snapshot *registry.Snapshot, read reader, 
 
 	s.nanos = ratelimit.NewClock(s.clock)
 	s.limiter = ratelimit.NewLocal(ratelimit.Options{
-		TableSize: settings.RateTableSize, Idle: settings.RateIdle, MaxInFlight: int64(settings.MaxInflight), Clock: s.nanos,
+		TableSize: settings.RateTableSize, Idle: settings.RateIdle, Clock: s.nanos,
 		Warn:   func(table string) { log.Warn("a limiter table is full; new entries share one", "table", table) },
 		Leaked: func(partition string) { log.Error("a slot was lost without a release", "partition", partition) },
 	})

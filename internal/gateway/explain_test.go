@@ -12,7 +12,6 @@ import (
 	"agentgw/internal/explain"
 	"agentgw/internal/gateway"
 	"agentgw/internal/identity"
-	"agentgw/internal/ratelimit"
 	"agentgw/internal/registry"
 )
 
@@ -115,7 +114,7 @@ func TestExplainTellsLevelsAndTakesNothing(t *testing.T) {
 	up := newHeldStreams()
 	file := "tenants:\n  t: {rps: 1, burst: 5, max_inflight: 2}\nservices:\n" + serviceLine("slow", "rate_limit: {rps: 1, burst: 3}, max_inflight: 4,")
 	key := of("t", limited("k", 1, 9))
-	w := setup{registry: file, settings: func(s *config.Settings) { s.MaxInflight = 6 }, limiter: func(o *ratelimit.Options) { o.MaxInFlight = 6 }}.world(t, up.serve, key)
+	w := setup{registry: file, settings: func(s *config.Settings) { s.MaxInflight = 6 }}.world(t, up.serve, key)
 	x := w.explainer(file)
 	levels := func() map[string]string {
 		t.Helper()

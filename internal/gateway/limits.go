@@ -56,6 +56,7 @@ func (g *Gateway) admit(call *Call, service *registry.Service, charge ratelimit.
 	limits := call.view.services[service.Name]
 	ticket, v := g.limiter.Admit(charge, ratelimit.Admission{
 		Tenant: tenant, Bucket: call.account.at(limits, call.Key), Service: limits.slots,
+		Process: int64(call.view.settings.MaxInflight),
 	}, g.nanos.Nanos())
 	tell(out, v)
 	if v.Outcome != ratelimit.Admitted {

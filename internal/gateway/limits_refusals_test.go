@@ -62,7 +62,7 @@ func TestEveryRefusalHasOneShape(t *testing.T) {
 		}, roomy("k"), roomy("blocked"), limited("poor", 0.001, 1), of("t", roomy("member")), of("one", roomy("single")),
 			&identity.Key{ID: "scoped", Services: []string{"tools"}, Users: []string{"u"}})
 	w.limiter.Block(ratelimit.Registered, "key:blocked")
-	lone := setup{limiter: func(o *ratelimit.Options) { o.MaxInFlight = 1 }}.world(t, up.serve, roomy("k"))
+	lone := setup{settings: func(s *config.Settings) { s.MaxInflight = 1 }}.world(t, up.serve, roomy("k"))
 
 	act := func(key, body string) func() told { return func() told { return w.act(key, body) } }
 	with := func(key, body string, change func(*http.Request)) func() told {

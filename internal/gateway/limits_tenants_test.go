@@ -156,7 +156,7 @@ func TestRotationCreatesNothing(t *testing.T) {
 func TestAllThreeTokensComeBack(t *testing.T) {
 	for _, c := range []struct {
 		limit, policy, tenant, attributes string
-		process                           int64
+		process                           int
 	}{
 		{"tenant", "inflight", "max_inflight: 1", "", 0},
 		{"service", "service-inflight", "max_inflight: 0", "max_inflight: 1,", 0},
@@ -167,7 +167,7 @@ func TestAllThreeTokensComeBack(t *testing.T) {
 			w := setup{
 				registry: "tenants:\n  t: {rps: 0.002, burst: 7, " + c.tenant + "}\nservices:\n" +
 					serviceLine("tools", "rate_limit: {rps: 0.0015, burst: 5},"+c.attributes),
-				limiter: func(o *ratelimit.Options) { o.MaxInFlight = c.process },
+				settings: func(s *config.Settings) { s.MaxInflight = c.process },
 			}.world(t, up.serve, of("t", limited("k", 0.001, 3)))
 			state := func() string {
 				return fmt.Sprint(w.tokens(ratelimit.KindKey, "key:k", 0.001, 3), w.tokens(ratelimit.KindTenant, "tenant:t", 0.002, 7),

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"agentgw/internal/config"
-	"agentgw/internal/ratelimit"
 )
 
 // TestZeroSwitchesOff: each limit, set to 1, refuses the second call, and set to
@@ -43,7 +42,7 @@ func TestZeroSwitchesOff(t *testing.T) {
 		{"service slots", file(wide, "max_inflight: <n>,"), "service", "service-inflight", true, 0},
 		{"process slots", func(s *setup, n int) {
 			file(wide, "")(s, n)
-			s.limiter = func(o *ratelimit.Options) { o.MaxInFlight = int64(n) }
+			s.settings = func(c *config.Settings) { c.MaxInflight = n }
 		}, "process", "process-inflight", true, 0},
 		{"key rate, with the tenants'", func(s *setup, n int) {
 			file("rps: 0", "")(s, n)

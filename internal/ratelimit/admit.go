@@ -17,6 +17,10 @@ type Admission struct {
 	// Uses are the rules that the call meets, each at most once. Admit says in
 	// them how they stand.
 	Uses []Use
+	// Process is the cap of calls in flight of the whole process; 0 is none. Every
+	// call brings it, as it does the caps of tenant and service, so that one
+	// snapshot of all limits decides it.
+	Process int64
 }
 
 // Admit takes a token of the tenant, one of the (key, service) bucket, what the
@@ -48,6 +52,8 @@ func (l *Local) Admit(c Charge, a Admission, now int64) (t Ticket, v Verdict) {
 	a.Bucket.fetch()
 	service := l.pool(a.Service)
 	l.findRules(a.Uses)
+	l.hold(service, a.Service.slots)
+	l.hold(&l.process, a.Process)
 	tenant, own := l.nobody, &unlimited
 	if a.Tenant != nil {
 		own = a.Tenant
@@ -90,7 +96,7 @@ func (l *Local) decideLocked(v *Verdict, a *Admission, tenant *entry, own *Ref, 
 	}
 	l.askRules(v, a.Uses, now)
 	used := tenant.inUseLocked(own)
-	l.takeSlots(v, tenant.slots, used, own.slots, service, a.Service.slots)
+	l.takeSlots(v, a, tenant.slots, used, own.slots, service)
 
 	admitted := v.Outcome == Admitted
 	closeRules(a.Uses, admitted)
@@ -110,15 +116,15 @@ func (l *Local) decideLocked(v *Verdict, a *Admission, tenant *entry, own *Ref, 
 	}
 	if admitted {
 		used++
-		t = l.occupyLocked(tenant, own, service, a.Service.slots > 0, now)
+		t = l.occupyLocked(a, tenant, own, service, now)
 	}
 	v.sampleSlots(KindTenantSlots, used, own.slots)
 	tenant.mu.Unlock()
 	if a.Service.slots > 0 {
 		v.sampleSlots(KindServiceSlots, service.inUse.Load(), a.Service.slots)
 	}
-	if most := l.options.MaxInFlight; most > 0 {
-		v.sampleSlots(KindProcessSlots, l.process.inUse.Load(), most)
+	if a.Process > 0 {
+		v.sampleSlots(KindProcessSlots, l.process.inUse.Load(), a.Process)
 	}
 	return t
 }
@@ -129,51 +135,45 @@ func (l *Local) decideLocked(v *Verdict, a *Admission, tenant *entry, own *Ref, 
 //
 // What take says counts, never a second look: the slot that it missed may be free
 // by then, and a call that nobody refuses must hold what it asked for.
-func (l *Local) takeSlots(v *Verdict, tenant *slots, used, own int64, service *pool, most int64) {
+func (l *Local) takeSlots(v *Verdict, a *Admission, tenant *slots, used, own int64, service *pool) {
 	if full(used, own) {
 		v.refuse(ConcurrencyLimited, KindTenantSlots, slotWait(tenant.hold, own))
 	}
-	asked := v.Outcome == Admitted
+	asked, most := v.Outcome == Admitted, a.Service.slots
 	took := asked && most > 0 && service.take(most)
 	if most > 0 && !took && (asked || service.full(most)) {
 		v.refuse(ConcurrencyLimited, KindServiceSlots, slotWait(service.hold.Load(), most))
 	}
-	whole := l.options.MaxInFlight
-	if whole == 0 || v.Outcome == Admitted && l.process.take(whole) {
+	if a.Process == 0 || v.Outcome == Admitted && l.process.take(a.Process) {
 		return
 	}
-	if v.Outcome == Admitted || l.process.full(whole) {
-		v.refuse(ConcurrencyLimited, KindProcessSlots, slotWait(l.process.hold.Load(), whole))
+	if v.Outcome == Admitted || l.process.full(a.Process) {
+		v.refuse(ConcurrencyLimited, KindProcessSlots, slotWait(l.process.hold.Load(), a.Process))
 	}
 	if took {
 		service.inUse.Add(-1)
 	}
 }
 
-// occupyLocked counts the call in the tenant's slots, and in those of service
-// unless takeSlots took one.
-func (l *Local) occupyLocked(tenant *entry, own *Ref, service *pool, took bool, now int64) Ticket {
+// occupyLocked counts a call in the tenant's slots that has taken those of service
+// and process if they have a cap.
+func (l *Local) occupyLocked(a *Admission, tenant *entry, own *Ref, service *pool, now int64) Ticket {
 	s := tenant.slots
-	s.inUse++
 	s.most = own.slots
-	if s.inUse == 1 {
+	if s.all.n == 0 {
 		tenant.pinLocked()
 	}
-	// Only now that the tenant is pinned is it sure that whoever makes the
-	// service count looks at these slots after this.
-	if !took {
-		if service.counts.Load() {
-			service.inUse.Add(1)
-		} else {
-			s.note(service)
-		}
-	}
+	// Only now that the tenant is pinned is it sure that whoever makes a pool
+	// count looks at these slots after this.
+	s.all.enter(&l.process, a.Process > 0)
+	at := s.visit(service)
+	s.services[at].enter(service, a.Service.slots > 0)
 	guest := ""
 	if over := tenant.host(); over != nil {
 		guest = own.id.partition
 		over.guests.held[guest]++
 	}
-	return l.ticketLocked(tenant, service, guest, now)
+	return l.ticketLocked(tenant, at, guest, now)
 }
 
 // settleIn completes the verdict of a refusal with what it means for the token.

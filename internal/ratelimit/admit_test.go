@@ -72,7 +72,6 @@ func TestBlock(t *testing.T) {
 func TestConcurrencyRefusalRestoresEveryToken(t *testing.T) {
 	for _, which := range []Kind{KindTenantSlots, KindServiceSlots, KindProcessSlots} {
 		for _, spent := range []int{0, 2} {
-			o := Options{}
 			c := call{key: "k", keyLimit: Limit{second, 5}, admission: admission{
 				Tenant: "t", TenantLimit: Limit{3 * second, 5},
 				Service: "s", ServiceBucket: "k/s", ServiceLimit: Limit{7 * second, 5},
@@ -83,9 +82,9 @@ func TestConcurrencyRefusalRestoresEveryToken(t *testing.T) {
 			case KindServiceSlots:
 				c.ServiceSlots = 1
 			case KindProcessSlots:
-				o.MaxInFlight = 1
+				c.Process = 1
 			}
-			l := NewLocal(o)
+			l := NewLocal(Options{})
 			for range spent {
 				ticket, v := l.call(c, 0)
 				if v.Outcome != Admitted {

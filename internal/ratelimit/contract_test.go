@@ -11,11 +11,11 @@ import (
 
 // TestContract: the limiter of one process keeps what every limiter owes.
 func TestContract(t *testing.T) {
-	limitertest.Run(t, func(_ limitertest.TB, o limitertest.Options) limitertest.Subject {
+	limitertest.Run(t, func(limitertest.TB) limitertest.Subject {
 		const epoch = 1_790_000_000_123 * int64(time.Millisecond)
 		now := new(atomic.Int64)
 		return limitertest.Subject{
-			Limiter: ratelimit.NewLocal(ratelimit.Options{MaxInFlight: o.MaxInFlight, Epoch: epoch}),
+			Limiter: ratelimit.NewLocal(ratelimit.Options{Epoch: epoch}),
 			Epoch:   epoch,
 			Now:     now.Load,
 			Advance: func(d time.Duration) { now.Add(int64(d)) },

@@ -165,7 +165,7 @@ func (e *entry) inFlightLocked() int64 {
 	if e.slots == nil {
 		return 0
 	}
-	return e.slots.inUse
+	return int64(e.slots.all.n)
 }
 
 // host is where e belongs if it is an overflow entry, else nil. It never changes.
@@ -181,7 +181,7 @@ func (e *entry) inUseLocked(own *Ref) int64 {
 	if over := e.host(); over != nil {
 		return over.guests.held[own.id.partition]
 	}
-	return e.slots.inUse
+	return int64(e.slots.all.n)
 }
 
 // closeLocked has whoever still finds e look it up again.

@@ -27,6 +27,7 @@ type admission struct {
 	Service, ServiceBucket string
 	ServiceLimit           Limit
 	ServiceSlots           int64
+	Process                int64
 }
 
 func (l *Local) admit(a admission, now int64) (Ticket, Verdict) {
@@ -34,7 +35,7 @@ func (l *Local) admit(a admission, now int64) (Ticket, Verdict) {
 }
 
 func (a admission) byRef() Admission {
-	made := Admission{Service: NewService(a.Service, a.ServiceSlots)}
+	made := Admission{Service: NewService(a.Service, a.ServiceSlots), Process: a.Process}
 	if a.Tenant != "" {
 		made.Tenant = NewTenant(a.Table, a.Tenant, a.TenantLimit, a.TenantSlots)
 	}

@@ -15,8 +15,6 @@ type Options struct {
 	// Idle is the age at which an unused entry may go; 0 is 10 minutes. One
 	// whose bucket takes longer to fill stays until it is full.
 	Idle time.Duration
-	// MaxInFlight caps the calls in flight of the whole process; 0 is no cap.
-	MaxInFlight int64
 	// Clock times how long slots are held, for the estimate of when one comes
 	// free, and must have the origin of the times passed in. Without one every
 	// estimate is 1 s.

@@ -6,17 +6,17 @@ import "sync/atomic"
 // the process's. It has no lock, as all calls would queue for it.
 //
 // Nor does every call pay for a number that all processors write. While a pool
-// has no cap its calls are counted by their tenants, under the locks that these
-// hold anyway. When the first cap comes it begins to count, takes over what the
+// has no cap only the tenants count its calls, under the locks that these hold
+// anyway. When the first cap comes it begins to count, takes over what the
 // tenants counted, and goes on for good: a cap that is set while calls run holds
 // for those too.
 type pool struct {
 	name  string
-	inUse atomic.Int64
+	inUse atomic.Int64 // of the tenants whose tally is counted
 	most  atomic.Int64 // the cap at the last admission, for operators
 	hold  atomic.Int64
-	// counts: calls that begin now are in inUse. whole: those that ran before
-	// are, too.
+	// counts: tenants hand their calls over when they next begin one. whole:
+	// all have.
 	counts, whole atomic.Bool
 }
 
@@ -33,7 +33,7 @@ func (p *pool) take(most int64) bool {
 	}
 }
 
-func (p *pool) full(most int64) bool { return p.inUse.Load() >= most }
+func (p *pool) full(most int64) bool { return full(p.inUse.Load(), most) }
 
 func (p *pool) give(held int64) {
 	// A lost update by a concurrent release costs a sample of an estimate.
@@ -41,18 +41,12 @@ func (p *pool) give(held int64) {
 	p.inUse.Add(-1)
 }
 
-// pool returns the calls in flight of s, ready to be held against its cap.
+// pool returns the calls in flight of s.
 func (l *Local) pool(s *Service) *pool {
 	p := s.pool.Load()
 	if p == nil {
 		p = l.service(s.name)
 		s.pool.Store(p)
-	}
-	if p.most.Load() != s.slots {
-		p.most.Store(s.slots)
-	}
-	if s.slots > 0 && !p.whole.Load() {
-		l.count(p)
 	}
 	return p
 }
@@ -70,6 +64,16 @@ func (l *Local) service(name string) *pool {
 	return p
 }
 
+// hold makes p ready to be held against a cap of most; 0 is none.
+func (l *Local) hold(p *pool, most int64) {
+	if p.most.Load() != most {
+		p.most.Store(most)
+	}
+	if most > 0 && !p.whole.Load() {
+		l.count(p)
+	}
+}
+
 // count makes p count its own calls. Whoever is admitted from here on sees that
 // it does, at the latest once its tenant is pinned: see occupyLocked. So a tenant
 // that is not found among the pinned has nothing to hand over.
@@ -81,10 +85,13 @@ func (l *Local) count(p *pool) {
 	}
 	p.counts.Store(true)
 	l.eachPinned(func(s *slots) {
-		for i := range s.uncounted {
-			if t := &s.uncounted[i]; t.of == p {
-				p.inUse.Add(t.n)
-				t.n = 0
+		if p == &l.process {
+			s.all.handOver(p)
+			return
+		}
+		for i := range s.services {
+			if v := &s.services[i]; v.of == p {
+				v.handOver(p)
 			}
 		}
 	})

@@ -6,18 +6,56 @@ import "time"
 // and how long they last. The zero slots is empty. The lock of the entry guards
 // it.
 type slots struct {
-	inUse int64
-	most  int64 // the cap at the last admission, for operators
-	hold  int64 // moving average of the time from admission to release
-	free  *held
-	// uncounted is how many of these calls each service has that does not count
-	// its own: see pool.
-	uncounted []tally
+	all      tally   // of the process
+	services []visit // the same calls by service
+	most     int64   // the cap at the last admission, for operators
+	hold     int64   // moving average of the time from admission to release
+	free     *held
 }
 
+// tally is how many calls in flight a tenant has of one pool. It is small, as a
+// tenant with its slots fills whole lines of the processor's cache.
 type tally struct {
+	n int32
+	// counted: the pool's own number has them too; see pool.
+	counted bool
+}
+
+type visit struct {
 	of *pool
-	n  int64
+	tally
+}
+
+// enter counts a call of p that begins. If it took a slot of a capped p already,
+// it is in p's own number.
+func (t *tally) enter(p *pool, took bool) {
+	if !t.counted && p.counts.Load() {
+		t.handOver(p)
+	}
+	t.n++
+	if t.counted && !took {
+		p.inUse.Add(1)
+	}
+}
+
+// handOver has p count these calls, and those to come, itself.
+func (t *tally) handOver(p *pool) {
+	if !t.counted {
+		p.inUse.Add(int64(t.n))
+		t.counted = true
+	}
+}
+
+// visit returns the place of the calls of p among those by service, made if need
+// be.
+func (s *slots) visit(p *pool) int {
+	for i := range s.services {
+		if s.services[i].of == p {
+			return i
+		}
+	}
+	s.services = append(s.services, visit{of: p})
+	return len(s.services) - 1
 }
 
 // full reports whether the cap most leaves no slot. Most 0 is no cap. A lowered
@@ -30,28 +68,6 @@ func (s *slots) forget() {
 	for c := s.free; c != nil; c = c.next {
 		c.watch = nil
 	}
-}
-
-// note counts a call of p.
-func (s *slots) note(p *pool) {
-	for i := range s.uncounted {
-		if s.uncounted[i].of == p {
-			s.uncounted[i].n++
-			return
-		}
-	}
-	s.uncounted = append(s.uncounted, tally{p, 1})
-}
-
-// unnote takes a call of p out, and reports whether there was one.
-func (s *slots) unnote(p *pool) bool {
-	for i := range s.uncounted {
-		if t := &s.uncounted[i]; t.of == p && t.n > 0 {
-			t.n--
-			return true
-		}
-	}
-	return false
 }
 
 // averaged moves an average an eighth of the way to a sample.

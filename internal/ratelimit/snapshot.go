@@ -68,7 +68,7 @@ type Stats struct {
 // flight, and at no more than an eighth of a large table's other entries.
 func (l *Local) Stats() Stats {
 	st := Stats{
-		Process:        PoolStats{Name: "process", Cap: l.options.MaxInFlight},
+		Process:        PoolStats{Name: "process", Cap: l.process.most.Load()},
 		LeakedTickets:  l.leaked.Load(),
 		DoubleReleases: l.doubled.Load(),
 	}
@@ -78,16 +78,16 @@ func (l *Local) Stats() Stats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	st.Rules = l.ruleStats()
-	uncounted := map[*pool]int64{}
+	inFlight := map[*pool]int64{}
 	l.eachPinned(func(s *slots) {
-		st.Process.InFlight += s.inUse
-		for _, t := range s.uncounted {
-			uncounted[t.of] += t.n
+		st.Process.InFlight += int64(s.all.n)
+		for _, v := range s.services {
+			inFlight[v.of] += int64(v.n)
 		}
 	})
 	for _, name := range slices.Sorted(maps.Keys(l.services)) {
 		p := l.services[name]
-		st.Services = append(st.Services, PoolStats{Name: name, InFlight: p.inUse.Load() + uncounted[p], Cap: p.most.Load()})
+		st.Services = append(st.Services, PoolStats{Name: name, InFlight: inFlight[p], Cap: p.most.Load()})
 	}
 	return st
 }
@@ -187,7 +187,7 @@ func (l *Local) describe(t *table, e *entry, now int64) Entry {
 		Overflow:  e.host() != nil,
 	}
 	if e.slots != nil {
-		d.InFlight, d.Cap = e.slots.inUse, e.slots.most
+		d.InFlight, d.Cap = e.inFlightLocked(), e.slots.most
 	}
 	if e.rare != nil {
 		d.LastRefusal = e.rare.refused

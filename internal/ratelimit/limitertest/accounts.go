@@ -47,7 +47,7 @@ func againstNaiveAccounts(t *testing.T, make Maker) {
 	rapid.Check(t, func(t *rapid.T) {
 		slots := func(label string) int64 { return rapid.Int64Range(0, 3).Draw(t, label) }
 		process := slots("process cap")
-		s := make(t, Options{MaxInFlight: process})
+		s := make(t).under(process)
 		names := []string{"a", "b"}
 		keyLimit, tenantLimit, serviceLimit := drawLimit(t), drawLimit(t), drawLimit(t)
 		tenantCap, serviceCap := slots("tenant cap"), slots("service cap")

@@ -13,7 +13,7 @@ import (
 // readingsAreOfTheDecision: what a verdict says is what a look at the bucket says,
 // and looking costs nothing.
 func readingsAreOfTheDecision(t *testing.T, make Maker) {
-	s := make(t, Options{MaxInFlight: 9})
+	s := make(t).under(9)
 	ten := ratelimit.Limit{Interval: second, Burst: 10}
 	k := key("k", ten)
 	if r, _ := s.Peek(k, s.Now()); r.Remaining != 10 || r.Next != 0 {
@@ -69,7 +69,7 @@ func readingsAreOfTheDecision(t *testing.T, make Maker) {
 // aNameIsOneBucket: any number of Refs of a name charge one bucket; another kind
 // or table of the same name is another.
 func aNameIsOneBucket(t *testing.T, make Maker) {
-	s := make(t, Options{})
+	s := make(t)
 	l := ratelimit.Limit{Interval: second, Burst: 2}
 	first, second := key("k", l), key("k", l)
 	if !s.take(first) || !s.take(second) || s.take(first) || s.take(second) {
@@ -99,7 +99,7 @@ func aNameIsOneBucket(t *testing.T, make Maker) {
 // changesOfLimit carry the balance over: nothing is minted, and the new rate
 // holds at once.
 func changesOfLimit(t *testing.T, make Maker) {
-	s := make(t, Options{})
+	s := make(t)
 	under := func(interval, burst int64) *ratelimit.Ref {
 		return key("k", ratelimit.Limit{Interval: interval * ms, Burst: burst})
 	}
@@ -140,7 +140,7 @@ func changesOfLimit(t *testing.T, make Maker) {
 
 // aCrowdGetsTheBurst: as many as the burst, whatever the crowd.
 func aCrowdGetsTheBurst(t *testing.T, make Maker) {
-	s := make(t, Options{})
+	s := make(t)
 	k := key("k", ratelimit.Limit{Interval: 3600 * second, Burst: 100})
 	var admitted atomic.Int64
 	var wg sync.WaitGroup

@@ -54,7 +54,7 @@ func advance(t *rapid.T, s Subject, most int64) {
 // window within the limit.
 func neverMoreThanTheLimit(t *testing.T, make Maker) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := make(t, Options{})
+		s := make(t)
 		h := history{limit: drawLimit(t)}
 		k := key("k", h.limit)
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {

@@ -3,7 +3,7 @@
 // share. They speak of verdicts only, never of how a limiter comes to them.
 //
 //	func TestContract(t *testing.T) {
-//		limitertest.Run(t, func(t limitertest.TB, o limitertest.Options) limitertest.Subject { ... })
+//		limitertest.Run(t, func(t limitertest.TB) limitertest.Subject { ... })
 //	}
 package limitertest
 
@@ -25,11 +25,6 @@ type Limiter interface {
 	Counted(r *ratelimit.Rule, partition string, now int64) (used int64, left time.Duration)
 }
 
-// Options are what a test asks of a limiter.
-type Options struct {
-	MaxInFlight int64 // of the whole process; 0 is no cap
-}
-
 // Subject is a limiter that nobody used yet, and its time, which passes only by
 // Advance.
 type Subject struct {
@@ -41,6 +36,14 @@ type Subject struct {
 	// Resolution is the step in which it tells time; 0 is a nanosecond. It must
 	// divide a millisecond.
 	Resolution time.Duration
+
+	process int64 // the cap of the process that calls bring; 0 is none
+}
+
+// under returns s with a cap of the process that each of its calls brings.
+func (s Subject) under(process int64) Subject {
+	s.process = process
+	return s
 }
 
 // TB is what a test of one history is: a testing.T, or a rapid.T.
@@ -52,7 +55,7 @@ type TB interface {
 }
 
 // Maker makes a Subject. It is called for each history, thousands of times.
-type Maker func(t TB, o Options) Subject
+type Maker func(t TB) Subject
 
 // Run runs them all. DRILLS=full makes the counts large.
 func Run(t *testing.T, make Maker) {
@@ -125,11 +128,13 @@ func (s Subject) call(k *ratelimit.Ref, a ratelimit.Admission) (ratelimit.Ticket
 	if c.Refused() {
 		return ratelimit.Ticket{}, c.Verdict()
 	}
+	a.Process = s.process
 	return s.Admit(c, a, s.Now())
 }
 
 // admit makes a call without a key's bucket.
 func (s Subject) admit(a ratelimit.Admission) (ratelimit.Ticket, ratelimit.Verdict) {
+	a.Process = s.process
 	return s.Admit(ratelimit.Charge{}, a, s.Now())
 }
 

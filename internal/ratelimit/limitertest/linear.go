@@ -96,7 +96,7 @@ func linear(t *testing.T, model porcupine.Model, client func(id, step int, do fu
 func aTenantIsLinearizable(t *testing.T, make Maker) {
 	l := ratelimit.Limit{Interval: second, Burst: 14}
 	for range scaled(10_000) {
-		s := make(t, Options{})
+		s := make(t)
 		a := ratelimit.Admission{Tenant: tenant("t", l, 2), Service: ratelimit.NewService("s", 0)}
 		linear(t, linearModel(state{14, 2, time.Second}), func(_, _ int, do func(operation, func() answer)) {
 			var ticket ratelimit.Ticket
@@ -127,7 +127,7 @@ func (s Subject) ask(k *ratelimit.Ref) answer {
 func aKeyIsLinearizable(t *testing.T, make Maker) {
 	k := ratelimit.Limit{Interval: second, Burst: 4}
 	for range scaled(10_000) {
-		s := make(t, Options{})
+		s := make(t)
 		k, nowhere := key("k", k), ratelimit.Admission{Tenant: tenant("t", ratelimit.Limit{}, 1), Service: ratelimit.NewService("s", 0)}
 		if _, v := s.admit(nowhere); v.Outcome != ratelimit.Admitted {
 			t.Fatal(v)
@@ -167,7 +167,7 @@ func refundModel(start state) porcupine.Model {
 // share one balance.
 func aKeyIsLinearizableAcrossLimits(t *testing.T, make Maker) {
 	for range scaled(10_000) {
-		s := make(t, Options{})
+		s := make(t)
 		views := []*ratelimit.Ref{
 			key("k", ratelimit.Limit{Interval: second, Burst: 5}), key("k", ratelimit.Limit{Interval: 3 * second, Burst: 5}),
 		}

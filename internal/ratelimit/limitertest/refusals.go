@@ -22,7 +22,7 @@ func allOrNothing(t *testing.T, make Maker) {
 	for set := range all {
 		// One more than run before the call, or just as many.
 		running := int64(set&tenantFull/tenantFull + set&serviceFull/serviceFull)
-		s := make(t, Options{MaxInFlight: running + 1})
+		s := make(t).under(running + 1)
 		s.Advance(100 * time.Second)
 		k := key("k", ratelimit.Limit{Interval: second, Burst: 5})
 		t1, b := tenant("t", two, 1), bucket("k", "s", two)
@@ -119,7 +119,7 @@ func waitIsTrue(t *testing.T, make Maker) {
 		{"key", every(5, 1), every(1, 9), ratelimit.Limit{}, ratelimit.KindKey, 5 * time.Second},
 	} {
 		try := func(after func(Subject) time.Duration) ratelimit.Outcome {
-			s := make(t, Options{})
+			s := make(t)
 			k := key("k", tt.key)
 			a := ratelimit.Admission{Tenant: tenant("t", tt.tenant, 0), Bucket: bucket("k", "s", tt.service), Service: ratelimit.NewService("s", 0)}
 			if _, v := s.call(k, a); v.Outcome != ratelimit.Admitted {
@@ -145,7 +145,7 @@ func waitIsTrue(t *testing.T, make Maker) {
 // concurrencyRefusalsAreFree up to ten times the key's rate and burst; after that
 // they are the key's own refusals and cost it a token.
 func concurrencyRefusalsAreFree(t *testing.T, make Maker) {
-	s := make(t, Options{})
+	s := make(t)
 	k := key("k", ratelimit.Limit{Interval: second, Burst: 3})
 	a := ratelimit.Admission{Tenant: tenant("t", ratelimit.Limit{Interval: second, Burst: 50}, 1), Service: ratelimit.NewService("s", 0)}
 	held, v := s.admit(a)
@@ -185,7 +185,7 @@ func concurrencyRefusalsAreFree(t *testing.T, make Maker) {
 // aTenantIsNotDrainedByOneKey: a flood on one key that its own limit refuses
 // leaves the tenant's other keys what they had.
 func aTenantIsNotDrainedByOneKey(t *testing.T, make Maker) {
-	s := make(t, Options{})
+	s := make(t)
 	a := ratelimit.Admission{Tenant: tenant("t", ratelimit.Limit{Interval: 3600 * second, Burst: 100}, 0), Service: ratelimit.NewService("s", 0)}
 	noisy, quiet := key("k1", ratelimit.Limit{Interval: 60 * second, Burst: 1}), key("k2", ratelimit.Limit{})
 	admitted := 0
@@ -205,7 +205,7 @@ func aTenantIsNotDrainedByOneKey(t *testing.T, make Maker) {
 
 // zeroDisables: limits that are off refuse nothing and say nothing.
 func zeroDisables(t *testing.T, make Maker) {
-	s := make(t, Options{})
+	s := make(t)
 	a := ratelimit.Admission{Tenant: tenant("t", ratelimit.Limit{}, 0), Bucket: bucket("k", "s", ratelimit.Limit{}), Service: ratelimit.NewService("s", 0)}
 	for range 1000 {
 		_, v := s.call(key("k", ratelimit.Limit{}), a)

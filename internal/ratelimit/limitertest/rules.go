@@ -39,7 +39,7 @@ func (s Subject) toWindow(length time.Duration) {
 // rulesCountExactly: a crowd gets what the rule allows in a window, and no more
 // and no less, whatever each counts for.
 func rulesCountExactly(t *testing.T, make Maker) {
-	s := make(t, Options{})
+	s := make(t)
 	s.toWindow(time.Hour)
 	const crowd, most = 64, 100
 	for _, each := range []int64{1, 7} {
@@ -67,7 +67,7 @@ func rulesCountExactly(t *testing.T, make Maker) {
 func rulesAreAllOrNothing(t *testing.T, make Maker) {
 	two := ratelimit.Limit{Interval: 3600 * second, Burst: 2}
 	for full := range 6 {
-		s := make(t, Options{})
+		s := make(t)
 		s.toWindow(time.Minute)
 		rules := []*ratelimit.Rule{rule("a", time.Minute), rule("b", time.Minute), rule("c", time.Hour)}
 		k, tenant, b := key("k", two), tenant("t", two, 1), bucket("k", "s", two)
@@ -119,7 +119,7 @@ func rulesAreAllOrNothing(t *testing.T, make Maker) {
 // wait of a refusal is the true rest of it, and of several the longest.
 func windowsAreAligned(t *testing.T, make Maker) {
 	for _, length := range []time.Duration{time.Second, time.Minute, 90 * time.Minute, 7 * 24 * time.Hour} {
-		s := make(t, Options{})
+		s := make(t)
 		s.toWindow(length)
 		s.Advance(length / 4)
 		short, long := rule("short", length), rule("long", 3*length)
@@ -154,7 +154,7 @@ func windowsAreAligned(t *testing.T, make Maker) {
 // rulesObserve: a rule that observes refuses nothing, tells what it would have
 // refused, and counts as one that refuses does.
 func rulesObserve(t *testing.T, make Maker) {
-	s := make(t, Options{})
+	s := make(t)
 	s.toWindow(time.Hour)
 	watch := ratelimit.NewRule("r", "requests", time.Hour, true)
 	for i := range 5 {
@@ -183,7 +183,7 @@ func rulesObserve(t *testing.T, make Maker) {
 // maxIsOfTheCall: each call is held to its own maximum; what counts for more than
 // that is never admitted; a lowered maximum admits nobody until the window is over.
 func maxIsOfTheCall(t *testing.T, make Maker) {
-	s := make(t, Options{})
+	s := make(t)
 	s.toWindow(time.Minute)
 	r := rule("r", time.Minute)
 	for i, step := range []struct {
@@ -226,7 +226,7 @@ func maxIsOfTheCall(t *testing.T, make Maker) {
 // moreIsCountedLater: what flows is counted in the window that it flows in, past
 // the maximum too, and refuses who comes next.
 func moreIsCountedLater(t *testing.T, make Maker) {
-	s := make(t, Options{})
+	s := make(t)
 	s.toWindow(time.Minute)
 	bytes := ratelimit.NewRule("r", "bytes", time.Minute, false)
 	running := []ratelimit.Use{use(bytes, "p", 10, 1000)}
@@ -261,7 +261,7 @@ func moreIsCountedLater(t *testing.T, make Maker) {
 // aRuleIsItsNameAndWindow: any number of Rules of a name, of what is counted and of
 // a window are one, whatever their mode; everything else is another.
 func aRuleIsItsNameAndWindow(t *testing.T, make Maker) {
-	s := make(t, Options{})
+	s := make(t)
 	s.toWindow(time.Hour)
 	s.meet(use(rule("r", time.Minute), "p", 1, 1))
 	if s.meet(use(rule("r", time.Minute), "p", 1, 1)).Outcome == ratelimit.Admitted {
@@ -280,7 +280,7 @@ func aRuleIsItsNameAndWindow(t *testing.T, make Maker) {
 // rulesInAnyOrder: calls that meet the same rules in different orders, for tenants
 // of their own, neither wait for each other for ever nor count anything twice.
 func rulesInAnyOrder(t *testing.T, make Maker) {
-	s := make(t, Options{})
+	s := make(t)
 	s.toWindow(time.Hour)
 	a, b, c := rule("a", time.Hour), rule("b", time.Hour), rule("c", time.Hour)
 	orders := [][]*ratelimit.Rule{{a, b, c}, {c, b, a}, {b, c, a}, {c, a, b}, {b}, {a, c}}

@@ -13,14 +13,18 @@ import (
 // changesOfCap: a lowered cap lets the running calls finish and admits none until
 // below; one that is set while calls run counts those.
 func changesOfCap(t *testing.T, make Maker) {
-	for _, which := range []string{"tenant", "service"} {
-		s := make(t, Options{})
+	for _, which := range []string{"tenant", "service", "process"} {
+		s := make(t)
 		admit := func(most int64) (ratelimit.Ticket, ratelimit.Outcome) {
 			a := ratelimit.Admission{Tenant: tenant("t", ratelimit.Limit{}, 0), Service: ratelimit.NewService("s", 0)}
-			if which == "tenant" {
+			s := s
+			switch which {
+			case "tenant":
 				a.Tenant = tenant("t", ratelimit.Limit{}, most)
-			} else {
+			case "service":
 				a.Service = ratelimit.NewService("s", most)
+			case "process":
+				s = s.under(most)
 			}
 			ticket, v := s.admit(a)
 			if v.Outcome != ratelimit.Admitted && v.Limit.String() != which {
@@ -50,7 +54,7 @@ func changesOfCap(t *testing.T, make Maker) {
 }
 
 func releaseIsOnce(t *testing.T, make Maker) {
-	s := make(t, Options{})
+	s := make(t)
 	a := ratelimit.Admission{Tenant: tenant("t", ratelimit.Limit{}, 2), Service: ratelimit.NewService("s", 2)}
 	want := func(left int64) {
 		t.Helper()
@@ -89,7 +93,7 @@ func releaseIsOnce(t *testing.T, make Maker) {
 }
 
 func releaseAfterPanic(t *testing.T, make Maker) {
-	s := make(t, Options{})
+	s := make(t)
 	a := ratelimit.Admission{Tenant: tenant("t", ratelimit.Limit{}, 1), Service: ratelimit.NewService("s", 1)}
 	for range scaled(1000) {
 		func() {
@@ -111,7 +115,7 @@ func releaseAfterPanic(t *testing.T, make Maker) {
 // services, with a cap on tenant, service and process. What was refused cost no
 // token of key, tenant or service.
 func peakNeverExceedsTheCap(t *testing.T, make Maker) {
-	s := make(t, Options{MaxInFlight: 5})
+	s := make(t).under(5)
 	wide := ratelimit.Limit{Interval: 3600 * second, Burst: 100_000}
 	var tenants, services, keys, buckets = []*ratelimit.Ref{}, []*ratelimit.Service{}, []*ratelimit.Ref{}, []*ratelimit.Ref{}
 	for i := range 3 {
@@ -184,9 +188,9 @@ func peakNeverExceedsTheCap(t *testing.T, make Maker) {
 // the count, between which the slot comes free: a call then runs without one.
 func aSharedSlotIsOne(t *testing.T, make Maker) {
 	for _, which := range []string{"service", "process"} {
-		s, service := make(t, Options{}), ratelimit.NewService("s", 1)
+		s, service := make(t), ratelimit.NewService("s", 1)
 		if which == "process" {
-			s, service = make(t, Options{MaxInFlight: 1}), ratelimit.NewService("s", 0)
+			s, service = make(t).under(1), ratelimit.NewService("s", 0)
 		}
 		var running, over, admitted atomic.Int64
 		var wg sync.WaitGroup

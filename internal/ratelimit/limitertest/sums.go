@@ -32,7 +32,7 @@ func (b sums) in(r *ratelimit.Rule, partition string, unix int64) (used int64) {
 // count later, in time that advances, and compares every verdict and every count.
 func rulesAgainstNaiveSums(t *testing.T, make Maker) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := make(t, Options{})
+		s := make(t)
 		rules := []*ratelimit.Rule{
 			ratelimit.NewRule("a", "x", 7*time.Millisecond, false),
 			ratelimit.NewRule("b", "x", 20*time.Millisecond, false),
