@@ -167,7 +167,7 @@ func (l *Local) occupyLocked(a *Admission, tenant *entry, own *Ref, service *poo
 	// count looks at these slots after this.
 	s.all.enter(&l.process, a.Process > 0)
 	at := s.visit(service)
-	s.services[at].enter(service, a.Service.slots > 0)
+	at.enter(service, a.Service.slots > 0)
 	guest := ""
 	if over := tenant.host(); over != nil {
 		guest = own.id.partition

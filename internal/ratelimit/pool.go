@@ -89,8 +89,8 @@ func (l *Local) count(p *pool) {
 			s.all.handOver(p)
 			return
 		}
-		for i := range s.services {
-			if v := &s.services[i]; v.of == p {
+		for v := &s.service; v != nil; v = v.next {
+			if v.of == p {
 				v.handOver(p)
 			}
 		}

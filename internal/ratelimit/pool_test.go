@@ -90,7 +90,7 @@ func TestCapsComeAndGo(t *testing.T) {
 			t.Fatalf("%d in flight after the last release; counting: %v", n, p.counts.Load())
 		}
 		l.eachPinned(func(s *slots) {
-			for _, kept := range s.services {
+			for kept := &s.service; kept != nil; kept = kept.next {
 				if kept.n != 0 {
 					t.Fatalf("a tenant still counts %d", kept.n)
 				}

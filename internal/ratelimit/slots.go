@@ -6,11 +6,11 @@ import "time"
 // and how long they last. The zero slots is empty. The lock of the entry guards
 // it.
 type slots struct {
-	all      tally   // of the process
-	services []visit // the same calls by service
-	most     int64   // the cap at the last admission, for operators
-	hold     int64   // moving average of the time from admission to release
-	free     *held
+	all     tally // of the process
+	service visit // the same calls by service, the first of a list
+	most    int64 // the cap at the last admission, for operators
+	hold    int64 // moving average of the time from admission to release
+	free    *held
 }
 
 // tally is how many calls in flight a tenant has of one pool. It is small, as a
@@ -21,9 +21,11 @@ type tally struct {
 	counted bool
 }
 
+// visit is a tenant's calls in flight at one service. It stays where it is.
 type visit struct {
 	of *pool
 	tally
+	next *visit
 }
 
 // enter counts a call of p that begins. If it took a slot of a capped p already,
@@ -46,16 +48,17 @@ func (t *tally) handOver(p *pool) {
 	}
 }
 
-// visit returns the place of the calls of p among those by service, made if need
-// be.
-func (s *slots) visit(p *pool) int {
-	for i := range s.services {
-		if s.services[i].of == p {
-			return i
+// visit returns the calls of p among those by service, made if need be.
+func (s *slots) visit(p *pool) *visit {
+	v := &s.service
+	for v.of != p && v.of != nil {
+		if v.next == nil {
+			v.next = new(visit)
 		}
+		v = v.next
 	}
-	s.services = append(s.services, visit{of: p})
-	return len(s.services) - 1
+	v.of = p
+	return v
 }
 
 // full reports whether the cap most leaves no slot. Most 0 is no cap. A lowered

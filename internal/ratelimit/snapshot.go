@@ -81,7 +81,7 @@ func (l *Local) Stats() Stats {
 	inFlight := map[*pool]int64{}
 	l.eachPinned(func(s *slots) {
 		st.Process.InFlight += int64(s.all.n)
-		for _, v := range s.services {
+		for v := &s.service; v != nil; v = v.next {
 			inFlight[v.of] += int64(v.n)
 		}
 	})

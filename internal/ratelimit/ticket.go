@@ -21,7 +21,7 @@ type watch struct{ _ [2]int64 }
 type held struct {
 	local   *Local
 	tenant  *entry
-	service int    // its place among the tenant's by service
+	service *visit // among the tenant's by service
 	turn    uint64 // odd while a call holds the slots
 	since   int64
 	guest   string // the tenant's name, if its entry is a shared one
@@ -42,7 +42,7 @@ func (t Ticket) Release() {
 }
 
 // ticketLocked hands out a ticket for one more slot of e.
-func (l *Local) ticketLocked(e *entry, service int, guest string, now int64) Ticket {
+func (l *Local) ticketLocked(e *entry, service *visit, guest string, now int64) Ticket {
 	c := e.slots.free
 	if c == nil {
 		c = &held{tenant: e}
@@ -80,8 +80,8 @@ func (c *held) release(turn uint64, w *watch) {
 	c.watch, c.next, s.free = w, s.free, c
 	s.hold = averaged(s.hold, lasted)
 	s.all.n--
-	s.services[c.service].n--
-	service, all := s.services[c.service], s.all
+	c.service.n--
+	service, all := *c.service, s.all
 	e.bucket.seen = max(e.bucket.seen, now)
 	if all.n == 0 {
 		e.unpinLocked(now)
