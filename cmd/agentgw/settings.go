@@ -63,7 +63,11 @@ func (c *cli) readSettings(cmd *cobra.Command, purpose purpose) (*config.Setting
 	if err != nil {
 		return nil, nil, exit(exitCodeOf(problemsOf(err)), err)
 	}
-	snapshot, err := registry.Load(path)
+	load := registry.Load
+	if purpose == toReload {
+		load = registry.LoadAgain
+	}
+	snapshot, err := load(path)
 	if errors.Is(err, fs.ErrNotExist) && !explicit && purpose == toAdminister {
 		snapshot, err = nil, nil
 	}

@@ -19,10 +19,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"regexp"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"gopkg.in/yaml.v3"
 )
@@ -38,6 +40,20 @@ func Load(path string) (*Snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
+	return load(path, f)
+}
+
+// LoadAgain is Load for a gateway that runs, and so must not come to a halt: what
+// could keep a reader waiting, such as a pipe that nobody writes to, is an error.
+func LoadAgain(path string) (*Snapshot, error) {
+	f, err := openFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return load(path, f)
+}
+
+func load(path string, f *os.File) (*Snapshot, error) {
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, MaxSize+1))
 	if err != nil {
@@ -47,13 +63,45 @@ func Load(path string) (*Snapshot, error) {
 }
 
 // HashFile returns the Hash that a Snapshot of the file at path would have,
-// whether it is sound or not.
+// whether it is sound or not. It waits as little as LoadAgain, and there is no
+// hash of what is longer than a registry may be.
 func HashFile(path string) (string, error) {
-	data, err := os.ReadFile(path)
+	f, err := openFile(path)
 	if err != nil {
 		return "", err
 	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, MaxSize+1))
+	if err != nil {
+		return "", err
+	}
+	if len(data) > MaxSize {
+		return "", &fs.PathError{Op: "hash", Path: path, Err: errTooLarge}
+	}
 	return hash(data), nil
+}
+
+var (
+	errTooLarge = fmt.Errorf("the file is larger than %d bytes", MaxSize)
+	errNoFile   = errors.New("is not a file that can be read again")
+)
+
+// openFile opens a regular file and nothing else, without waiting for whoever
+// should write to it (open(2), O_NONBLOCK: it does nothing to a regular file).
+func openFile(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = &fs.PathError{Op: "open", Path: path, Err: errNoFile}
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return f, nil
 }
 
 func hash(data []byte) string {
@@ -89,7 +137,7 @@ func Parse(file string, data []byte) (*Snapshot, error) {
 func (r *reader) document(data []byte) *yaml.Node {
 	whole := &yaml.Node{Line: 1, Column: 1}
 	if len(data) > MaxSize {
-		r.fail(whole, "", "the file is larger than %d bytes", MaxSize)
+		r.fail(whole, "", "%v", errTooLarge)
 		return nil
 	}
 	if root := jsonDocument(data); root != nil {

@@ -2,11 +2,11 @@ package registry
 
 import (
 	"context"
+	"io/fs"
 	"os"
-	"path/filepath"
+	"syscall"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
 	"github.com/jonboulle/clockwork"
 )
 
@@ -14,6 +14,9 @@ const (
 	// settle is how long the file must have stayed as it is before it is read:
 	// an editor writes in several steps, and half a file is a wrong one.
 	settle = 250 * time.Millisecond
+	// missing is how long it must have been gone. Whoever removes a file before
+	// there is the next one does not mean that there shall be none.
+	missing = 2 * time.Second
 	// poll is the net under the events, which some file systems do not send.
 	poll = 30 * time.Second
 )
@@ -24,44 +27,82 @@ const (
 // be skipped. It is for changed to find out whether the bytes are new.
 //
 // The folders are watched, not the file: editors and Kubernetes put another
-// file, or another symbolic link, in its place. Where no folder can be watched
-// failed is told, once, and looking every 30 s remains. changed and failed are
+// file, or another symbolic link, in its place. When they cannot be watched any
+// more failed is told, and looking every 30 s remains. changed and failed are
 // called from this goroutine, one at a time.
 func Watch(ctx context.Context, clock clockwork.Clock, path string, changed func(), failed func(error)) {
-	f := folders{path: path}
-	defer f.close()
-	if err := f.open(); err != nil {
-		failed(err)
-	}
+	w := folders{path: path, failed: failed}
+	defer w.close()
+	w.follow()
 	every := clock.NewTicker(poll)
 	defer every.Stop()
 	quiet := clock.NewTimer(poll)
 	defer quiet.Stop()
 	quiet.Stop()
 
-	last := lookAt(path)
+	file := rest{seen: lookAt(path)}
 	changed() // the file may have changed since the caller read it
 	for {
+		why := event
 		select {
 		case <-ctx.Done():
 			return
-		case <-f.errors():
+		case <-w.errors():
 			// Lost events are no news: the state is looked at, not the events.
-		case <-f.events():
+		case <-w.events():
 		case <-quiet.Chan():
-			if now := lookAt(path); now == last {
-				f.follow()
-				changed()
-				continue
-			}
+			why = calm
+			w.follow()
 		case <-every.Chan():
+			why = tick
+			w.follow()
+		}
+		read, again := file.look(lookAt(path), why)
+		if again > 0 {
+			quiet.Reset(again)
+		}
+		if read {
 			changed()
 		}
-		if now := lookAt(path); now != last {
-			last = now
-			quiet.Reset(settle)
-		}
 	}
+}
+
+// occasion is why the file is looked at.
+type occasion int
+
+const (
+	event occasion = iota // something happened in a folder
+	calm                  // it has not been seen to change for as long as was asked
+	tick                  // the net
+)
+
+// rest judges when a file may be read.
+type rest struct {
+	seen     sight
+	restless bool // it has changed since it was read
+	late     bool // and so it was at the last tick
+}
+
+// look takes in how the file looks now. It reports whether to read it, and when
+// to look again where that is earlier than the next tick.
+func (r *rest) look(now sight, why occasion) (read bool, again time.Duration) {
+	moved := now != r.seen
+	if moved {
+		r.seen, r.restless = now, true
+		again = settle
+	}
+	if now == (sight{}) && (moved || why == calm) {
+		again = missing // nothing tells when its folder comes back, if that is gone too
+	}
+	switch {
+	case why == calm && r.restless && !moved, why == tick && !r.restless, why == tick && r.late:
+		// What never comes to rest is read as it is, from time to time.
+		r.restless, r.late = false, false
+		return true, again
+	case why == tick:
+		r.late = true
+	}
+	return false, again
 }
 
 // sight tells one state of a file from another, as far as that can be seen
@@ -69,64 +110,20 @@ func Watch(ctx context.Context, clock clockwork.Clock, path string, changed func
 type sight struct {
 	modified time.Time
 	size     int64
+	mode     fs.FileMode
+	inode    uint64
 	target   string // where the symbolic links lead
 }
 
 func lookAt(path string) sight {
-	target, err := filepath.EvalSymlinks(path)
-	if err != nil {
-		return sight{}
-	}
+	_, target := along(path)
 	info, err := os.Stat(target)
 	if err != nil {
 		return sight{}
 	}
-	return sight{info.ModTime(), info.Size(), target}
-}
-
-// folders watches the folder that holds path and the one that its symbolic
-// links lead to.
-type folders struct {
-	path    string
-	watcher *fsnotify.Watcher // nil: none could be made
-}
-
-func (f *folders) open() (err error) {
-	if f.watcher, err = fsnotify.NewWatcher(); err != nil {
-		f.watcher = nil
-		return err
+	s := sight{modified: info.ModTime(), size: info.Size(), mode: info.Mode(), target: target}
+	if sys, ok := info.Sys().(*syscall.Stat_t); ok {
+		s.inode = sys.Ino // another file may be as long and, by cp -p, as old
 	}
-	f.follow()
-	return f.watcher.Add(filepath.Dir(f.path))
-}
-
-// follow watches the folder where the file is now. A folder that was deleted
-// has left the watcher by itself.
-func (f *folders) follow() {
-	if f.watcher == nil {
-		return
-	}
-	if target, err := filepath.EvalSymlinks(f.path); err == nil {
-		_ = f.watcher.Add(filepath.Dir(target)) // the net holds where this fails
-	}
-}
-
-func (f *folders) events() <-chan fsnotify.Event {
-	if f.watcher == nil {
-		return nil
-	}
-	return f.watcher.Events
-}
-
-func (f *folders) errors() <-chan error {
-	if f.watcher == nil {
-		return nil
-	}
-	return f.watcher.Errors
-}
-
-func (f *folders) close() {
-	if f.watcher != nil {
-		_ = f.watcher.Close()
-	}
+	return s
 }
