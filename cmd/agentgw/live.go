@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jonboulle/clockwork"
@@ -38,7 +39,7 @@ func newRules(settings *config.Settings, snapshot *registry.Snapshot) (rules, er
 
 // live keeps the gateway in step with the registry file and the state store. A
 // state of either that cannot be used leaves the last good one in force. Safe
-// for concurrent use.
+// for concurrent use. Who looks at it never waits for a file or a store.
 type live struct {
 	read    reader
 	store   *store.SQLite
@@ -48,24 +49,32 @@ type live struct {
 	log     *slog.Logger
 	inForce func(bool) // told whether the file, as it is, is in force
 
-	mu      sync.Mutex
-	running rules
+	reloads  sync.Mutex // held from reading the file to taking it over: who read last wins
+	switches sync.Mutex // held while a view is made; not while the file is read, which a revoked key must not wait for
+	state    atomic.Pointer[state]
+}
+
+// state is what is in force and, since begin, is never nil. It is replaced under
+// switches.
+type state struct {
+	rules
 	since   time.Time
 	failure *admin.ReloadFailure // of the last reload; nil: the file is in force
 }
 
 // begin puts the first rules in force.
 func (l *live) begin(ctx context.Context, first rules) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.switches.Lock()
+	defer l.switches.Unlock()
 	return l.switchLocked(ctx, first)
 }
 
 // refresh takes over the keys and credentials that the store holds now.
 func (l *live) refresh(ctx context.Context) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	keys, unfit, err := l.keys(ctx, l.running)
+	l.switches.Lock()
+	defer l.switches.Unlock()
+	running := l.state.Load().rules
+	keys, unfit, err := l.keys(ctx, running)
 	if err != nil {
 		return err
 	}
@@ -73,7 +82,7 @@ func (l *live) refresh(ctx context.Context) error {
 	for _, err := range unfit {
 		l.log.Warn("a key of the state store is not served", "error", err)
 	}
-	return l.gateway.Use(l.running.settings, l.running.snapshot, l.running.effective, keys)
+	return l.gateway.Use(running.settings, running.snapshot, running.effective, keys)
 }
 
 // reload takes over the registry file as it is now. The next call of everybody
@@ -82,45 +91,67 @@ func (l *live) refresh(ctx context.Context) error {
 // Unless somebody asked, what was logged of the same file is not logged again:
 // the watcher's net looks every 30 s.
 func (l *live) reload(ctx context.Context, asked bool) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	changed, err := l.takeLocked(ctx)
-	if err == nil {
-		if changed || asked || l.failure != nil {
-			l.log.Info("the registry file is in force", "file", l.running.snapshot.File, "sha256", l.running.snapshot.Hash, "changed", changed)
-		}
-		l.failure = nil
-		l.inForce(true)
-		return nil
+	l.reloads.Lock()
+	defer l.reloads.Unlock()
+	changed, err := l.take(ctx)
+	if ctx.Err() != nil {
+		return ctx.Err() // the gateway ends, which is no fault of the file
 	}
-	if asked || l.failure == nil || l.failure.Err.Error() != err.Error() {
+	failure := l.settle(err)
+	now := l.state.Load()
+	switch {
+	case err != nil && (asked || failure == nil || failure.Err.Error() != err.Error()):
 		l.log.Error("the registry file cannot be used; what was served before is still served", "error", err)
+	case err == nil && (asked || changed || failure != nil):
+		l.log.Info("the registry file is in force", "file", now.snapshot.File, "sha256", now.snapshot.Hash, "changed", changed)
 	}
-	since := l.clock.Now()
-	if l.failure != nil { // no file could be used since the first of them
-		since = l.failure.Since
-	}
-	l.failure = &admin.ReloadFailure{Err: err, Since: since}
-	l.inForce(false)
+	l.inForce(err == nil)
 	return err
 }
 
-// takeLocked puts the file in force, unless it is already.
-func (l *live) takeLocked(ctx context.Context) (changed bool, err error) {
+// settle notes how a reload ended, and returns how the one before it failed.
+func (l *live) settle(err error) (before *admin.ReloadFailure) {
+	l.switches.Lock()
+	defer l.switches.Unlock()
+	next := *l.state.Load()
+	before, next.failure = next.failure, nil
+	if err != nil {
+		at := l.clock.Now()
+		next.failure = &admin.ReloadFailure{Err: err, At: at, Since: at}
+		if before != nil { // no file could be used since the first of them
+			next.failure.Since = before.Since
+		}
+		if before != nil && before.Err.Error() == err.Error() {
+			next.failure.At = before.At
+		}
+	}
+	l.state.Store(&next)
+	return before
+}
+
+// take puts the file in force, unless it is already.
+func (l *live) take(ctx context.Context) (changed bool, err error) {
+	running := l.state.Load().rules
+	// Nothing else that read reads can change while the process runs.
+	if sum, err := registry.HashFile(running.snapshot.File); err == nil && sum == running.snapshot.Hash {
+		return false, nil
+	}
 	settings, snapshot, err := l.read()
 	if err != nil {
 		return false, err
 	}
-	if snapshot.Hash == l.running.snapshot.Hash {
+	if snapshot.Hash == running.snapshot.Hash {
 		return false, nil
 	}
 	next, err := newRules(settings, snapshot)
 	if err != nil {
 		return false, err
 	}
-	if names := l.running.settings.OnlyAtStart(settings); len(names) > 0 {
+	if names := running.settings.OnlyAtStart(settings); len(names) > 0 {
 		l.log.Warn("settings changed that only a start reads", "settings", names)
 	}
+	l.switches.Lock()
+	defer l.switches.Unlock()
 	if err := l.switchLocked(ctx, next); err != nil {
 		return false, err
 	}
@@ -138,7 +169,7 @@ func (l *live) switchLocked(ctx context.Context, next rules) error {
 	if err := l.gateway.Use(next.settings, next.snapshot, next.effective, keys); err != nil {
 		return err
 	}
-	l.running, l.since = next, l.clock.Now()
+	l.state.Store(&state{rules: next, since: l.clock.Now()})
 	l.log.Info("limits in force", limitsInForce(newReport(next.snapshot, next.effective))...)
 	return nil
 }
@@ -180,9 +211,7 @@ func (l *live) watchStore(ctx context.Context) {
 
 // watchFile takes over what becomes of the registry file, until ctx ends.
 func (l *live) watchFile(ctx context.Context) {
-	l.mu.Lock()
-	path := l.running.snapshot.File
-	l.mu.Unlock()
+	path := l.state.Load().snapshot.File
 	registry.Watch(ctx, l.clock, path, func() { _ = l.reload(ctx, false) }, func(err error) { // reload says itself what fails
 		l.log.Warn("the registry file cannot be watched; it is looked at every 30 s", "error", err)
 	})
@@ -190,33 +219,26 @@ func (l *live) watchFile(ctx context.Context) {
 
 // rules are those in force.
 func (l *live) rules() rules {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.running
+	return l.state.Load().rules
 }
 
 // tenants are the names of the tenants that the registry has now.
 func (l *live) tenants() []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return slices.Collect(maps.Keys(l.running.snapshot.Tenants))
+	return slices.Collect(maps.Keys(l.state.Load().snapshot.Tenants))
 }
 
 // allowsUnrecorded reports whether calls are served though their receipts cannot
 // be written.
 func (l *live) allowsUnrecorded() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.running.settings.ReceiptOnFailure == "allow"
+	return l.state.Load().settings.ReceiptOnFailure == "allow"
 }
 
 // config tells what is in force, and what is on disk.
 func (l *live) config() admin.Config {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	now := l.state.Load()
 	c := admin.Config{
-		File: l.running.snapshot.File, Running: l.running.snapshot.Hash, Since: l.since, Failure: l.failure,
-		Settings: l.running.settings.Values(),
+		File: now.snapshot.File, Running: now.snapshot.Hash, Since: now.since, Failure: now.failure,
+		Settings: now.settings.Values(),
 	}
 	c.OnDisk, c.OnDiskErr = registry.HashFile(c.File)
 	return c

@@ -20,11 +20,11 @@ func (o operations) Ready() error { return o.ready() }
 
 func (o operations) Config() admin.Config { return o.live.config() }
 
-func (o operations) Reload(ctx context.Context) error {
+func (o operations) Reload() error {
 	if o.live.read == nil {
 		return errors.New("this gateway was not started from a file")
 	}
-	return o.live.reload(ctx, true)
+	return o.live.reload(o.background, true)
 }
 
 func (o operations) Explain(ctx context.Context, q explain.Question) (explain.Answer, error) {

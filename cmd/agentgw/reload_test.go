@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,6 +22,7 @@ import (
 	"agentgw/internal/config"
 	"agentgw/internal/identity"
 	"agentgw/internal/registry"
+	"agentgw/internal/store"
 )
 
 // reloading is a gateway that runs by a file.
@@ -32,7 +34,9 @@ type reloading struct {
 	log      *lockedBuffer
 	server   *server
 	settings string        // members of the server: section
+	more     string        // lines at the end of the services
 	hold     chan struct{} // the upstream's /hold answers when it is closed
+	reading  atomic.Pointer[func()]
 	url      string
 }
 
@@ -82,7 +86,12 @@ func newReloading(t *testing.T, tenant string) *reloading {
 		t.Fatal(err)
 	}
 	c := &cli{}
-	read := func() (*config.Settings, *registry.Snapshot, error) { return c.readSettings(command, toReload) }
+	read := func() (*config.Settings, *registry.Snapshot, error) {
+		if reading := r.reading.Load(); reading != nil {
+			(*reading)()
+		}
+		return c.readSettings(command, toReload)
+	}
 	settings, snapshot, err := read()
 	if err != nil {
 		t.Fatal(err)
@@ -90,7 +99,11 @@ func newReloading(t *testing.T, tenant string) *reloading {
 	if r.server, err = start(settings, snapshot, read, slog.New(slog.NewTextHandler(r.log, nil))); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { r.server.stop(context.Background()) })
+	t.Cleanup(func() {
+		if r.server.background.Err() == nil { // the test has not stopped it
+			r.server.stop(context.Background())
+		}
+	})
 	return r
 }
 
@@ -108,7 +121,7 @@ services:
     base_url: %s
     allow_private: true
     actions: {get: {method: GET, path: /x}, hold: {method: GET, path: /hold}}
-`, tenant, r.settings, r.digest, r.url)
+%s`, tenant, r.settings, r.digest, r.url, r.more)
 	if err := os.WriteFile(r.file+".new", []byte(text), 0o600); err != nil {
 		r.t.Fatal(err)
 	}
@@ -152,12 +165,18 @@ func (r *reloading) reload(tenant string) {
 // call calls and returns the answer, whose body is still to be read.
 func (r *reloading) call(action string) *http.Response {
 	r.t.Helper()
+	return r.callAs(r.key, action)
+}
+
+// callAs is call with another key.
+func (r *reloading) callAs(key, action string) *http.Response {
+	r.t.Helper()
 	request, err := http.NewRequest("POST", "http://"+r.server.agentsListener.Addr().String()+"/v1/act",
 		strings.NewReader(`{"service":"tools","action":"`+action+`"}`))
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	request.Header.Set("Agentgate-Key", r.key)
+	request.Header.Set("Agentgate-Key", key)
 	res, err := http.DefaultClient.Do(request)
 	if err != nil {
 		r.t.Fatal(err)
@@ -179,7 +198,8 @@ func (r *reloading) admitted(n int) (ok int) {
 }
 
 // TestReloadKeepsWhatWasSpent: a reload mints nothing. A burst that is raised
-// does not come full, one that is lowered is the most there is, and back again.
+// does not come full, one that is lowered is the most there is, and back again,
+// as often as anybody likes; so it is when something else is changed.
 func TestReloadKeepsWhatWasSpent(t *testing.T) {
 	const hourly = "rps: 0.01, max_inflight: 0" // a token in 100 s
 	r := newReloading(t, "{burst: 10, "+hourly+"}")
@@ -199,6 +219,13 @@ func TestReloadKeepsWhatWasSpent(t *testing.T) {
 		r.reload(c.tenant)
 		if got := r.admitted(12); got != c.want {
 			t.Errorf("after %s: %d admitted, want %d", c.tenant, got, c.want)
+		}
+	}
+	for round := range 20 {
+		r.more = fmt.Sprintf("  unrelated%d: {base_url: %q}\n", round, r.url)
+		r.reload(fmt.Sprintf("{burst: %d, %s}", 10+20*(round%2), hourly))
+		if got := r.admitted(2); got != 0 {
+			t.Fatalf("back and forth, round %d: %d admitted, want 0", round, got)
 		}
 	}
 	r.reload("{rps: 0, max_inflight: 0}") // off
@@ -377,4 +404,15 @@ func TestOperatorsOnly(t *testing.T) {
 			t.Errorf("%s on the agents' side: %d", path, res.StatusCode)
 		}
 	}
+}
+
+// storedKey puts a key for everything into the state store and returns its text.
+func (r *reloading) storedKey(k store.Key, limits *store.Limits) string {
+	r.t.Helper()
+	text, digest := identity.NewKey()
+	k.Digest, k.Services, k.Users, k.Limits, k.CreatedAt = digest, []string{"*"}, []string{"*"}, limits, time.Now()
+	if err := r.server.store.AddKey(context.Background(), k); err != nil {
+		r.t.Fatal(err)
+	}
+	return text.Reveal()
 }

@@ -83,15 +83,24 @@ func (s signals) release() {
 }
 
 // untilStopped waits for a signal to stop and drains; a second one ends at
-// once. SIGHUP has the registry file read again.
+// once. SIGHUP has the registry file read again, beside all that: a signal to
+// stop must not wait for a disk. Several that come meanwhile are one.
 func (c *cli) untilStopped(s *server, signals signals) error {
+	go func() {
+		for {
+			select {
+			case <-s.background.Done():
+				return
+			case <-signals.hangUp:
+				_ = operations{s}.Reload() // what is wrong is in the log
+			}
+		}
+	}()
 	for running := true; running; {
 		select {
 		case err := <-s.failed:
 			s.stop(context.Background())
 			return exit(exitCannotRun, err)
-		case <-signals.hangUp:
-			_ = operations{s}.Reload(s.background) // what is wrong is in the log
 		case got := <-signals.stop:
 			s.log.Info("stopping", "signal", got.String())
 			running = false

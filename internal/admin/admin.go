@@ -26,8 +26,9 @@ type Operations interface {
 	// Config tells what is in force.
 	Config() Config
 	// Reload takes over the registry file as it is now. The error is all that
-	// is wrong with it; then what was in force before still is.
-	Reload(context.Context) error
+	// is wrong with it; then what was in force before still is. Who asked may
+	// be gone before it returns.
+	Reload() error
 	// Explain tells which limits a call would meet, and how they stand. The error
 	// is ErrNoSuchKey, or why it cannot be told.
 	Explain(context.Context, explain.Question) (explain.Answer, error)

@@ -15,8 +15,8 @@ func operate(o Operations) http.Handler {
 	mux.HandleFunc("GET /admin/v1/config", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, http.StatusOK, viewConfig(o.Config()))
 	})
-	mux.HandleFunc("POST /admin/v1/reload", func(w http.ResponseWriter, r *http.Request) {
-		if err := o.Reload(r.Context()); err != nil {
+	mux.HandleFunc("POST /admin/v1/reload", func(w http.ResponseWriter, _ *http.Request) {
+		if err := o.Reload(); err != nil {
 			answer(w, http.StatusUnprocessableEntity, reloaded{Problems: viewProblems(err)})
 			return
 		}

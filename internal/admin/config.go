@@ -23,6 +23,7 @@ type Config struct {
 // ReloadFailure is why the registry file is not in force.
 type ReloadFailure struct {
 	Err   error     // of the last reload
+	At    time.Time // of the first that failed with this
 	Since time.Time // of the first that failed after one that did not
 }
 
@@ -42,6 +43,7 @@ type stateView struct {
 }
 
 type failureView struct {
+	At       string        `json:"at"`
 	Since    string        `json:"since"`
 	Problems []problemView `json:"problems"`
 }
@@ -69,7 +71,7 @@ func viewConfig(c Config) configView {
 		v.OnDisk.Error = c.OnDiskErr.Error()
 	}
 	if c.Failure != nil {
-		v.Failure = &failureView{Since: stamp(c.Failure.Since), Problems: viewProblems(c.Failure.Err)}
+		v.Failure = &failureView{At: stamp(c.Failure.At), Since: stamp(c.Failure.Since), Problems: viewProblems(c.Failure.Err)}
 	}
 	for _, s := range c.Settings {
 		v.Settings = append(v.Settings, settingView{s.Name, s.Text, s.Source})
