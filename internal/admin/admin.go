@@ -34,10 +34,16 @@ type Operations interface {
 	Explain(context.Context, explain.Question) (explain.Answer, error)
 	// Tenants lists those that have called lately or are blocked, by id.
 	Tenants() []Tenant
+	// Tenant is one that calls can be charged to, whether it has called or not, or
+	// of which something is remembered. The error is an ErrNoSuchTenant.
+	Tenant(id string) (Tenant, error)
 	// Block refuses a tenant's calls until Unblock or a restart, ends those that
-	// run, and counts them. The tenant need not have called yet.
-	Block(tenant string) (ended int)
-	Unblock(tenant string)
+	// run, and counts them. One that is not known is an ErrNoSuchTenant, unless it
+	// is blocked ahead.
+	Block(id string, ahead bool) (known bool, ended int, err error)
+	// Unblock reports whether the tenant was blocked. One that is not and that
+	// nobody knows is an ErrNoSuchTenant.
+	Unblock(id string) (was bool, err error)
 }
 
 // Handler serves all of the operators' side. An empty token lets nobody in.

@@ -54,6 +54,9 @@ type Limiter interface {
 	Admit(c ratelimit.Charge, a ratelimit.Admission, now int64) (ratelimit.Ticket, ratelimit.Verdict)
 	// Peek reads what is left, and takes nothing.
 	Peek(r *ratelimit.Ref, now int64) (bucket, slots ratelimit.Reading)
+	// Refused notes for operators that a call of a tenant was refused, and how the
+	// caller was told; no decision depends on it.
+	Refused(tenant *ratelimit.Ref, code, limit string, now int64)
 	// Changed tells that a limit is another now for some or all that had it.
 	Changed(table ratelimit.Table, kind ratelimit.Kind, was, is ratelimit.Limit, now int64)
 }

@@ -63,6 +63,7 @@ func (g *Gateway) steps(call *Call, out *answer, at *attempt) *Error {
 	}
 	ticket, err := g.admit(call, service, charge, out, at)
 	if err != nil {
+		g.noteRefusal(call, err)
 		return err
 	}
 	defer ticket.Release() // once; a stream has given it back before its last byte

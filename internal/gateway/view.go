@@ -21,7 +21,8 @@ type view struct {
 	keys     *identity.Directory
 	accounts []account // of each key, by its number in keys
 	services map[string]*service
-	failures ratelimit.Limit // of authentication, for each client address
+	named    map[string]*ratelimit.Ref // the registry's tenants, by partition key
+	failures ratelimit.Limit           // of authentication, for each client address
 }
 
 // account is what the calls of one key are charged to.
@@ -60,7 +61,10 @@ func (g *Gateway) Use(settings *config.Settings, snapshot *registry.Snapshot, ef
 
 // newView works out what calls are decided by.
 func newView(settings *config.Settings, snapshot *registry.Snapshot, effective *registry.Effective, keys *identity.Directory) (*view, error) {
-	v := &view{settings: settings, registry: snapshot, keys: keys, services: make(map[string]*service, len(snapshot.Services))}
+	v := &view{
+		settings: settings, registry: snapshot, keys: keys,
+		services: make(map[string]*service, len(snapshot.Services)), named: make(map[string]*ratelimit.Ref, len(snapshot.Tenants)),
+	}
 	perMinute := int64(settings.RateAuthPerMinute)
 	failures, err := ratelimit.Every(time.Minute, perMinute, perMinute)
 	v.failures = failures
@@ -95,6 +99,10 @@ func newView(settings *config.Settings, snapshot *registry.Snapshot, effective *
 		return tenants[t]
 	}
 
+	for name := range snapshot.Tenants {
+		t := identity.NewTenant(identity.KindTenant, name)
+		v.named[t.String()] = tenant(t)
+	}
 	for _, k := range keys.Keys() {
 		var own *registry.Rate
 		if k.Limits != nil {
