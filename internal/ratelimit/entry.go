@@ -170,7 +170,7 @@ func (e *entry) inFlightLocked() int64 {
 
 // host is where e belongs if it is an overflow entry, else nil. It never changes.
 func (e *entry) host() *overflow {
-	if e.home != nil || e.rare == nil {
+	if !e.bucket.shared {
 		return nil
 	}
 	return e.rare.host

@@ -22,6 +22,9 @@ type bucket struct {
 	// entry's bucket closed looks the entry up again, so that one partition key
 	// never has two states.
 	closed bool
+	// shared: its entry is an overflow entry. Here, as closed is, because every call
+	// asks, and nothing else of an entry but its bucket.
+	shared bool
 }
 
 // spent is what a refund has to know of a charge.

@@ -56,6 +56,7 @@ func (o *overflow) entryLocked(limit Limit, now int64) *entry {
 		o.forgetLocked(now)
 		e = newEntry(id{kind: o.kind, partition: "overflow"})
 		e.rareLocked().host = o
+		e.bucket.shared = true
 		o.shared[limit] = e
 	}
 	return e

@@ -116,13 +116,13 @@ func (t *table) lock(r *Ref, now int64) *entry {
 	for {
 		e.mu.Lock()
 		// A look-up that found the table full may be late: see find.
-		if !e.bucket.closed && (e.host() == nil || t.peek(r.id) == nil) {
+		if !e.bucket.closed && (!e.bucket.shared || t.peek(r.id) == nil) {
 			break
 		}
 		e.mu.Unlock()
 		e = t.find(r, now)
 	}
-	if e.home != nil && r.entry.Load() != e {
+	if r.entry.Load() != e && e.home != nil {
 		r.entry.Store(e)
 	}
 	return e
