@@ -94,12 +94,16 @@ func (l *Local) decideLocked(v *Verdict, a *Admission, tenant *entry, own *Ref, 
 			v.refuse(RateLimited, KindService, time.Duration(fromBucket.wait))
 		}
 	}
-	l.askRules(v, a.Uses, now)
+	if len(a.Uses) > 0 {
+		l.askRules(v, a.Uses, now)
+	}
 	used := tenant.inUseLocked(own)
 	l.takeSlots(v, a, tenant.slots, used, own.slots, service)
 
 	admitted := v.Outcome == Admitted
-	closeRules(a.Uses, admitted)
+	if len(a.Uses) > 0 {
+		closeRules(a.Uses, admitted)
+	}
 	if !own.limit.Unlimited() {
 		if admitted {
 			tenant.spendLocked(fromTenant, now)

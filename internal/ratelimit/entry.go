@@ -110,9 +110,15 @@ func (e *entry) spendLocked(d decision, now int64) spent {
 // changedLocked is called whenever the bucket's level or limit changes.
 func (e *entry) changedLocked() {
 	if e.drained.Load() != nil {
-		e.drained.Store(nil)
+		e.refillLocked()
 	}
 }
+
+// refillLocked stands apart so that changedLocked, which is asked with every token
+// and hardly ever has anything to do, is small enough to be part of its callers.
+//
+//go:noinline
+func (e *entry) refillLocked() { e.drained.Store(nil) }
 
 // maxGiven bounds given. A key's free concurrency refusals bound it long before,
 // unless its burst is in the thousands; past it, refunds are withheld.
