@@ -51,7 +51,7 @@ func (b *bench) run() error {
 		name    string
 		measure func() error
 	}{
-		{"idle", b.idle}, {"cost", b.cost}, {"added", b.added}, {"refusals", b.refusals}, {"controls", b.controls},
+		{"idle", b.idle}, {"cost", b.cost}, {"added", b.added}, {"refusals", b.refusals}, {"neighbour", b.neighbour}, {"controls", b.controls},
 		{"cuts", b.cuts}, {"vanished", b.vanished}, {"streams", b.streams},
 	} {
 		if b.only != "" && b.only != figure.name {

@@ -22,6 +22,8 @@ type job struct {
 	Requests []string // sent in turn, each connection from a place of its own
 	Status   int      // what each answer has to be
 	Length   int64    // of each body; -1 for any
+	Rate     float64  // requests a second, of all connections together; 0 is as fast as they are answered
+	Refused  bool     // a 429 is as good an answer, and is counted
 	Hold     bool     // open Conns streams, read their first event, and keep them
 }
 
@@ -30,6 +32,7 @@ type result struct {
 	Answers  int64
 	Wrong    int64 // of another status or length
 	Cut      int64 // bodies that ended before their end
+	Refused  int64 // of status 429, where that is as good
 	Seconds  float64
 	P50, P99 time.Duration
 	First    string // the first thing that was wrong
@@ -74,7 +77,7 @@ func (j *job) run() (result, error) {
 	callers := make([]caller, j.Conns)
 	var wg sync.WaitGroup
 	for i := range callers {
-		callers[i] = caller{job: j, conn: conns[i], next: i * len(j.Requests) / j.Conns}
+		callers[i] = caller{job: j, conn: conns[i], next: i * len(j.Requests) / j.Conns, pace: j.pace(began, i)}
 		wg.Go(func() { callers[i].run(more) })
 	}
 	wg.Wait()
@@ -86,9 +89,11 @@ type caller struct {
 	*job
 	conn  net.Conn
 	next  int
+	pace  pace
 	took  []time.Duration
 	wrong int64
 	cut   int64
+	no    int64 // refused
 	first string
 }
 
@@ -98,7 +103,7 @@ func (c *caller) run(more func() bool) {
 	for more() {
 		request := c.Requests[c.next%len(c.Requests)]
 		c.next++
-		began := time.Now()
+		began := c.pace.wait()
 		m, n, err := exchange(c.conn, r, request)
 		c.took = append(c.took, time.Since(began))
 		if err != nil {
@@ -109,7 +114,9 @@ func (c *caller) run(more func() bool) {
 			}
 			continue
 		}
-		if m.status() != c.Status || c.Length >= 0 && n != c.Length {
+		if c.Refused && m.status() == 429 {
+			c.no++
+		} else if m.status() != c.Status || c.Length >= 0 && n != c.Length {
 			c.wrong++
 			c.note(fmt.Sprintf("%s, %d bytes", m.start, n))
 		}
@@ -153,6 +160,7 @@ func summary(callers []caller, took time.Duration) result {
 		all = append(all, c.took...)
 		r.Wrong += c.wrong
 		r.Cut += c.cut
+		r.Refused += c.no
 		if r.First == "" {
 			r.First = c.first
 		}

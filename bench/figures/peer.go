@@ -23,12 +23,29 @@ func peer() error {
 	fmt.Println(l.Addr())
 	upstream := &url.URL{Scheme: "http", Host: os.Args[2]}
 	quiet := log.New(io.Discard, "", 0)
-	return (&http.Server{ErrorLog: quiet, Handler: &httputil.ReverseProxy{
+	proxy := &httputil.ReverseProxy{
 		Rewrite:    func(r *httputil.ProxyRequest) { r.SetURL(upstream) },
 		Transport:  &http.Transport{MaxIdleConnsPerHost: 4096, DisableCompression: true},
 		BufferPool: &pool{},
 		ErrorLog:   quiet,
-	}}).Serve(l)
+	}
+	return (&http.Server{ErrorLog: quiet, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == refusedPath {
+			refuse(w, r)
+			return
+		}
+		proxy.ServeHTTP(w, r)
+	})}).Serve(l)
+}
+
+// refusedPath is what the peer refuses without asking anybody.
+const refusedPath = "/refused"
+
+// refuse is the least that refuses a call in Go: it reads the request and says
+// no, under no limit and with no record.
+func refuse(w http.ResponseWriter, r *http.Request) {
+	_, _ = io.Copy(io.Discard, r.Body)
+	w.WriteHeader(http.StatusTooManyRequests)
 }
 
 type pool struct{ sync.Pool }

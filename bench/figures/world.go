@@ -88,14 +88,19 @@ func (w *world) requests(start, body string, keys []int) []string {
 			keys = append(keys, i)
 		}
 	}
+	list := make([]string, len(keys))
+	for i, k := range keys {
+		list[i] = request(start, w.keys[k], body)
+	}
+	return list
+}
+
+// request is one by the bearer of key.
+func request(start, key, body string) string {
 	length := ""
 	if body != "" {
 		length = fmt.Sprintf("Content-Type: application/json\r\nContent-Length: %d\r\n", len(body))
 	}
-	list := make([]string, len(keys))
-	for i, k := range keys {
-		list[i] = fmt.Sprintf("%s HTTP/1.1\r\nHost: gateway.example\r\nAccept: application/json\r\nAuthorization: Bearer %s\r\n%s\r\n%s",
-			start, w.keys[k], length, body)
-	}
-	return list
+	return fmt.Sprintf("%s HTTP/1.1\r\nHost: gateway.example\r\nAccept: application/json\r\nAuthorization: Bearer %s\r\n%s\r\n%s",
+		start, key, length, body)
 }

@@ -1,40 +1,133 @@
 package receipts
 
 import (
+	"os"
 	"testing"
 	"time"
 
 	"github.com/jonboulle/clockwork"
 )
 
-// TestPauseAfterACrowd: the commit after one that many shared waits as long as
-// that took, and 2 ms at most; after one that few shared it does not wait, and
-// neither does a full batch or one that is the last.
+// TestPauseAfterACrowd: the commit after one that many calls shared waits as long
+// as that took, and 2 ms at most; after one that few shared it does not wait, and
+// neither does a full batch or one that is the last. Refusals alone wait 20 times
+// as long as the last commit with one took, and 5 ms at most, unless they are many;
+// with a call's record among them they do not.
 func TestPauseAfterACrowd(t *testing.T) {
 	const ms = time.Millisecond
 	for _, c := range []struct {
-		records            int
-		took, passed, want time.Duration
-		change             func(*Log)
+		calls, refusals int // of the last batch
+		took, passed    time.Duration
+		waiting, asking int // refusals and calls of the next
+		want            time.Duration
+		change          func(*Log)
 	}{
-		{records: 1, took: ms},
-		{records: 7, took: ms},
-		{records: 8, took: ms, want: ms},
-		{records: 8, took: ms, passed: ms / 4, want: 3 * ms / 4},
-		{records: 64, took: 9 * ms, want: 2 * ms},
-		{records: 64, took: ms, change: func(l *Log) { l.closing = true }},
-		{records: 64, took: ms, change: func(l *Log) { l.failure = ErrUnavailable }},
-		{records: 64, took: ms, change: func(l *Log) { l.filling.slots = make([]*slot, maxBatch) }},
+		{calls: 1, took: ms},
+		{calls: 7, took: ms},
+		{calls: 7, refusals: 100, took: ms},
+		{calls: 8, took: ms, want: ms},
+		{calls: 8, took: ms, passed: ms / 4, want: 3 * ms / 4},
+		{calls: 64, took: 9 * ms, want: 2 * ms},
+		{calls: 64, took: ms, change: func(l *Log) { l.closing = true }},
+		{calls: 64, took: ms, change: func(l *Log) { l.failure = ErrUnavailable }},
+		{calls: 64, took: ms, change: func(l *Log) { l.filling.slots = make([]*slot, maxBatch) }},
+		{calls: 7, took: ms, waiting: 1},
+		{refusals: 1, took: ms / 10, waiting: 1, want: 2 * ms},
+		{refusals: 1, took: ms, waiting: 1, want: 5 * ms},
+		{calls: 1, refusals: 1, took: ms, waiting: 31, want: 5 * ms},
+		{calls: 8, refusals: 1, took: ms, waiting: 1, passed: ms / 4, want: 19 * ms / 4},
+		{refusals: 1, took: ms, waiting: 32},
+		{refusals: 1, took: ms, waiting: 1, passed: 2 * ms, want: 3 * ms},
+		{refusals: 100, took: ms, waiting: 1, asking: 1},
+		{refusals: 100, took: ms, asking: 1},
+		{calls: 8, refusals: 1, took: ms, waiting: 1, asking: 1, want: ms},
+		{refusals: 1, took: ms, waiting: 1, change: func(l *Log) { l.closing = true }},
 	} {
 		clock := clockwork.NewFakeClockAt(time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC))
 		l := &Log{clock: clock, filling: newBatch(0, 0)}
+		l.filling.slots, l.filling.calls = make([]*slot, c.waiting+c.asking), c.asking
 		if c.change != nil {
 			c.change(l)
 		}
-		l.breathe(c.records, c.took, clock.Now())
+		l.breathe(c.calls+c.refusals, c.calls, c.took, clock.Now())
 		clock.Advance(c.passed)
 		if got := max(0, l.patience()); got != c.want {
 			t.Errorf("%+v: the next commit waits %v", c, got)
 		}
+	}
+}
+
+// TestACallDoesNotWaitForRefusals: while a flood of refusals waits for its time at
+// the disk, the record of a call goes there at once, and takes theirs along. So
+// does a refusal that is one of many, and one that comes when their time has come.
+func TestACallDoesNotWaitForRefusals(t *testing.T) {
+	clock := clockwork.NewFakeClockAt(time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC))
+	slow := realDisk
+	slow.sync = func(*os.File) error { clock.Advance(time.Millisecond); return nil }
+	l, err := Open(t.TempDir(), Options{Clock: clock, disk: &slow})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	appended := func(k Kind) chan error {
+		done := make(chan error, 1)
+		r := &Record{Kind: k, Decision: Refused}
+		if k != KindRefusal {
+			r.Decision = Allowed
+		}
+		go func() { _, err := l.Append(r); done <- err }()
+		return done
+	}
+	committed := func(what string, done chan error) {
+		t.Helper()
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Fatal(err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatal("not committed: ", what)
+		}
+	}
+	// waiting adds refusals that the committer has seen, and leaves alone.
+	waiting := func(n int) (all []chan error) {
+		t.Helper()
+		for range n {
+			all = append(all, appended(KindRefusal))
+		}
+		for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+			l.mu.Lock()
+			queued := len(l.filling.slots)
+			l.mu.Unlock()
+			if queued == n && len(l.wake) == 0 {
+				return all
+			}
+			if time.Now().After(end) {
+				t.Fatalf("%d of %d refusals wait", queued, n)
+			}
+		}
+	}
+	committed("a refusal while there was none", appended(KindRefusal))
+	before := l.Stats().Batches
+	for i, kind := range []Kind{KindIntent, KindOutcome} {
+		flood := waiting(3)
+		committed("a call's record", appended(kind))
+		for _, r := range flood {
+			committed("what waited when it came", r)
+		}
+		if n := l.Stats().Batches - before; n != uint64(i+1) {
+			t.Errorf("%d commits, want %d", n, i+1)
+		}
+	}
+	flood := waiting(manyRefusals - 1)
+	committed("one of many", appended(KindRefusal))
+	for _, r := range flood {
+		committed("the others", r)
+	}
+	flood = waiting(1)
+	clock.Advance(maxRefusalPause)
+	committed("a refusal whose time has come", flood[0])
+	if n := l.Stats().Batches - before; n != 4 {
+		t.Errorf("%d commits, want 4", n)
 	}
 }

@@ -75,8 +75,8 @@ func (l *Log) await() {
 	}
 }
 
-// take returns all that waits, or nil. In interval mode that is nil too where all
-// of it has come since linger looked, and has yet to wait for its time.
+// take returns all that waits, or nil; that too where all of it has come since
+// linger looked, and has yet to wait for its time.
 func (l *Log) take() (b *batch, closing bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -89,7 +89,7 @@ func (l *Log) take() (b *batch, closing bool) {
 	if len(l.filling.slots) == 0 {
 		return nil, l.closing
 	}
-	if l.interval && l.patienceLocked() > 0 {
+	if l.patienceLocked() > 0 {
 		return nil, false
 	}
 	b = l.filling
@@ -130,17 +130,31 @@ func (l *Log) patienceLocked() time.Duration {
 	case n >= maxBatch || l.closing || l.failure != nil:
 		return 0
 	case !l.interval:
-		return l.notBefore.Sub(l.clock.Now())
+		until := l.notBefore
+		if n > 0 && n < manyRefusals && l.filling.calls == 0 && l.refusals.After(until) {
+			until = l.refusals
+		}
+		return until.Sub(l.clock.Now())
 	case n == 0:
 		return 0
 	}
 	return intervalLinger - l.clock.Since(l.filling.began)
 }
 
-// A batch of so many is a crowd's, and after it the disk gets a pause.
+// A batch with the records of so many calls is a crowd's, and after it the disk
+// gets a pause.
 const (
 	crowd    = 8
 	maxPause = 2 * time.Millisecond
+)
+
+// Refusals alone may have the disk for one part in so many of the time, unless
+// there are too many: all that are released together are answered together, and a
+// call would wait for the processor while they are.
+const (
+	refusalPart     = 20
+	maxRefusalPause = 5 * time.Millisecond
+	manyRefusals    = 32
 )
 
 // breathe puts the next commit off after a crowd's, for as long as that took but
@@ -148,9 +162,17 @@ const (
 // take the processor as long as two or three calls, and under load a call costs
 // a sixth less and is over sooner, since it waits for the processor before it
 // waits for the disk. Callers who are few wait for nobody.
-func (l *Log) breathe(records int, took time.Duration, now time.Time) {
-	if records >= crowd {
+//
+// And it puts off the next commit of refusals alone, for many times as long: what
+// a flood of them takes of the disk, the calls of those who keep to their limits
+// would wait for. A call's record does not wait with them but takes them along. One
+// that is refused while few are waits for nothing either.
+func (l *Log) breathe(records, calls int, took time.Duration, now time.Time) {
+	if calls >= crowd {
 		l.notBefore = now.Add(min(took, maxPause))
+	}
+	if records > calls {
+		l.refusals = now.Add(min(refusalPart*took, maxRefusalPause))
 	}
 }
 
@@ -191,7 +213,7 @@ func (l *Log) commit(b *batch) {
 	l.added.Add(uint64(len(b.slots)))
 	l.commits.Add(1)
 	took := l.clock.Since(began)
-	l.breathe(len(b.slots), took, began.Add(took))
+	l.breathe(len(b.slots), b.calls, took, began.Add(took))
 	if l.onCommit != nil {
 		l.onCommit(len(b.slots), took)
 	}

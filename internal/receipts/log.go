@@ -109,6 +109,7 @@ type Log struct {
 	publishedAt time.Time // or tried at
 	warned      bool      // that the checkpoint file cannot be written
 	notBefore   time.Time // of the next commit
+	refusals    time.Time // not before this, of the next commit of refusals alone
 	unit        []byte    // buffer
 
 	// The tenants' trees, of entries that are on disk. The committer lets them
@@ -135,6 +136,7 @@ type batch struct {
 	began    time.Time // when its first record was queued; interval mode only
 	slots    []*slot
 	heads    *Record // of slots[0], where the batch begins with one: see bind
+	calls    int     // records that are not of refusals: a call waits for each of these
 	encoding sync.WaitGroup
 	done     chan struct{} // closed when err is final
 	err      error
@@ -231,8 +233,8 @@ func (l *Log) place(r *Record) (*batch, *slot, uint64, error) {
 	if n == 1 && l.interval {
 		b.began = l.clock.Now()
 	}
-	if n == 1 || n == maxBatch {
-		l.nudge()
+	if n == 1 || n == maxBatch || n == manyRefusals || r.Kind != KindRefusal && b.calls == 1 {
+		l.nudge() // patienceLocked has another answer now
 	}
 	return b, s, index, nil
 }
@@ -251,6 +253,9 @@ func (l *Log) putLocked(s *slot, r *Record) {
 	}
 	l.next++
 	l.filling.slots = append(l.filling.slots, s)
+	if r.Kind != KindRefusal {
+		l.filling.calls++
+	}
 	l.filling.encoding.Add(1)
 }
 
