@@ -67,7 +67,7 @@ func (c *cli) check(cmd *cobra.Command, args []string, asJSON bool) error {
 		return c.sayProblems(asJSON, problemsOf(err))
 	}
 	report := newReport(snapshot, effective)
-	report.Warnings = append(report.Warnings, settings.Unserved()...)
+	report.Warnings = slices.Concat(report.Warnings, settings.Unserved(), settings.Risks())
 	if asJSON {
 		return json.NewEncoder(c.stdout).Encode(report)
 	}

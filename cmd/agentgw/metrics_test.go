@@ -56,7 +56,7 @@ func measure(t *testing.T, upstream http.HandlerFunc, file string, flags ...stri
 	}
 	set := pflag.NewFlagSet("t", pflag.ContinueOnError)
 	config.Flags(set)
-	if err := set.Parse(append(flags, "--data-dir", t.TempDir(), "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0")); err != nil {
+	if err := set.Parse(append([]string{"--data-dir", t.TempDir(), "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"}, flags...)); err != nil {
 		t.Fatal(err)
 	}
 	settings, err := config.Load(set, nil, nil)

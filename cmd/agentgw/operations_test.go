@@ -126,7 +126,10 @@ func TestABlockOfNobodyIsTold(t *testing.T) {
 		want       string // in the answer
 	}{
 		{"misspelt", "tenant:tt/block", 404, "nobody was blocked (?ahead=true blocks who is not known yet); did you mean tenant:t?"},
-		{"not a full name", "t/block", 404, "nobody was blocked"},
+		{"not a full name", "t/block", 404, `"that is not the full name of a tenant, such as tenant:acme, key:ci-bot or human:user-42; nobody was blocked (?ahead=true blocks who is not known yet); did you mean tenant:t?"`},
+		{"a key", r.key + "/block", 404, `human:user-42; nobody was blocked (?ahead=true blocks who is not known yet)","code"`},
+		{"ahead, and not a full name", "t/block?ahead=true", 404, "that is not the full name"},
+		{"ahead, and a key", "key:" + r.key + "/block?ahead=true", 404, "that is not the full name"},
 		{"another parameter", "tenant:tt/block?force=true", 400, `"parameters":[{"name":"force=true"`},
 		{"known, and another parameter", "tenant:t/block?ahead=yes", 400, "nobody was blocked"},
 		{"misspelt, unblocked", "tenant:tt/unblock", 404, "nobody was unblocked"},

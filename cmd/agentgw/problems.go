@@ -57,7 +57,7 @@ func together(snapshot *registry.Snapshot, settings *config.Settings) registry.P
 }
 
 // unfitToStart finds what only a start looks at, and before it makes or takes
-// anything: the vault key's form, and the certificate.
+// anything: the vault key's form, the operators' token, and the certificate.
 func unfitToStart(settings *config.Settings) (list registry.Problems) {
 	if settings == nil {
 		return nil
@@ -70,6 +70,11 @@ func unfitToStart(settings *config.Settings) (list registry.Problems) {
 	if !settings.VaultKey.Empty() {
 		if _, err := vault.ParseKEK(settings.VaultKey.Reveal()); err != nil {
 			blame("AGENTGATE_VAULT_KEY", err)
+		}
+	}
+	if !settings.AdminToken.Empty() && settings.Sure("AGENTGATE_ADMIN_LISTEN") {
+		if err := checkAdminToken(settings); err != nil {
+			blame("AGENTGATE_ADMIN_TOKEN", err)
 		}
 	}
 	if settings.TLSCertFile != "" && settings.TLSKeyFile != "" && settings.Sure("AGENTGATE_TLS_CERT_FILE", "AGENTGATE_TLS_KEY_FILE") {

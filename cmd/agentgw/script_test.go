@@ -42,6 +42,7 @@ func TestScript(t *testing.T) {
 			for _, name := range []string{"LISTEN", "ADMIN", "LISTEN2", "ADMIN2"} {
 				e.Setenv(name, freeAddress(t))
 			}
+			e.Setenv("WIDE", strings.Replace(e.Getenv("ADMIN"), "127.0.0.1", "0.0.0.0", 1)) // ADMIN is a part of it
 			return nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){

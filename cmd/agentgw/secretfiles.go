@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"agentgw/internal/admin"
 	"agentgw/internal/config"
 	"agentgw/internal/identity"
 	"agentgw/internal/registry"
@@ -40,6 +41,9 @@ func (s *server) makeFirstKey(snapshot *registry.Snapshot) error {
 // data folder, which a first start makes.
 func adminToken(settings *config.Settings) (secret.Text, error) {
 	if !settings.AdminToken.Empty() {
+		if err := checkAdminToken(settings); err != nil {
+			return secret.Text{}, fmt.Errorf("%s: %w", settings.Place("AGENTGATE_ADMIN_TOKEN"), err)
+		}
 		return settings.AdminToken, nil
 	}
 	file := filepath.Join(settings.DataDir, "admin-token")
@@ -52,10 +56,18 @@ func adminToken(settings *config.Settings) (secret.Text, error) {
 		return secret.Text{}, err
 	}
 	token := secret.New(strings.TrimSpace(string(text)))
-	if token.Empty() {
-		return secret.Text{}, fmt.Errorf("%s is empty: delete it to have a token made", file)
+	if err := admin.CheckToken(token, settings.Exposed()); err != nil {
+		return secret.Text{}, fmt.Errorf("%s: the operators' token %w; delete the file to have another made", file, err)
 	}
 	return token, nil
+}
+
+// checkAdminToken judges the token that is set.
+func checkAdminToken(settings *config.Settings) error {
+	if err := admin.CheckToken(settings.AdminToken, settings.Exposed()); err != nil {
+		return fmt.Errorf("%w; leave it unset to have one made, or give what this prints: openssl rand -hex 32", err)
+	}
+	return nil
 }
 
 // writeSecret puts a file with this one line in place, whole or not at all, and

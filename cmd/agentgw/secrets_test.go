@@ -213,7 +213,11 @@ func TestSecretsAreWrittenNowhere(t *testing.T) {
 		w.say(agents, request(line, ""))
 		w.say(agents, request(line, call, good))
 	}
-	for _, line := range []string{"GET /metrics", "GET /readyz", "GET /healthz", "GET /admin/v1/config", "POST /admin/v1/reload", "GET /admin/v1/" + p["path"], "GET /nowhere?t=" + p["query credential"]} {
+	for _, line := range []string{"GET /metrics", "GET /readyz", "GET /healthz", "GET /admin/v1/config", "POST /admin/v1/reload", "GET /admin/v1/" + p["path"], "GET /nowhere?t=" + p["query credential"],
+		"GET /admin/v1/tenants", "GET /admin/v1/tenants/key:bot", "GET /admin/v1/tenants/" + w.key, "POST /admin/v1/tenants/key:" + w.key + "/block?ahead=true",
+		"POST /admin/v1/tenants/" + w.key + "/unblock", "POST /admin/v1/tenants/key:bot/block", "POST /admin/v1/tenants/key:bot/unblock",
+		"GET /admin/v1/limits/explain?key=bot&service=bearer&action=get", "GET /admin/v1/limits/explain?service=bearer&action=get&key=" + w.key,
+		"GET /admin/v1/limits/explain?key=bot&service=bearer&action=get&key=" + p["query credential"]} {
 		w.say(operators, request(line, ""))
 		w.say(operators, request(line, "", "Authorization: Bearer "+p["wrong admin"]))
 		w.say(operators, request(line, "", "Authorization: Bearer "+p["admin token"]))
@@ -240,6 +244,8 @@ func TestSecretsAreWrittenNowhere(t *testing.T) {
 	for _, args := range [][]string{
 		{"receipts", "list", "--limit", "0"}, {"receipts", "tail", "-n", "1000", "--json"}, {"receipts", "checkpoint"}, {"receipts", "key"},
 		{"keys", "list", "--json"}, {"credentials", "list", "--json"}, {"check"}, {"credentials", "set", "--service", "none"},
+		{"explain", "--key", "bot", "--service", "bearer", "--action", "get"}, {"explain", "--key", "bot", "--service", "basic", "--action", "get", "--json"},
+		{"explain", "--key", w.key, "--service", "bearer", "--action", "get"}, {"explain", "--key", "bot", "--service", "bearer", w.key},
 	} {
 		_, out, errs := w.run(p["body"]+"\x00", args...)
 		said.WriteString(out + errs)

@@ -46,6 +46,11 @@ const (
 func (c *cli) settings(cmd *cobra.Command) (*config.Settings, *registry.Snapshot, error) {
 	settings, snapshot, err := c.readSettings(cmd, toStart)
 	c.sayWarnings(settings, snapshot)
+	if settings != nil {
+		for _, risk := range settings.Risks() {
+			fmt.Fprintf(c.stderr, "agentgw: warning: %s\n", risk)
+		}
+	}
 	return settings, snapshot, err
 }
 

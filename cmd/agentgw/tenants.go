@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"agentgw/internal/admin"
+	"agentgw/internal/identity"
 	"agentgw/internal/literal"
 	"agentgw/internal/ratelimit"
 )
@@ -61,15 +64,32 @@ func (o operations) Tenant(id string) (admin.Tenant, error) {
 			return t, nil
 		}
 	}
-	return admin.Tenant{}, noSuchTenantError{id, literal.Nearest(id, slices.Sorted(maps.Keys(inForce))), ""}
+	names := slices.Sorted(maps.Keys(inForce))
+	near := literal.Nearest(id, names)
+	if named := identity.NewTenant(identity.KindTenant, id).String(); inForce[named] != nil {
+		near = named
+	}
+	return admin.Tenant{}, noSuchTenantError{id, near, ""}
 }
 
 // noSuchTenantError is an admin.ErrNoSuchTenant with what may have been meant, and
 // what was not done therefore.
 type noSuchTenantError struct{ id, near, undone string }
 
+var kindOfTenant = regexp.MustCompile(`^(?:tenant|key|human|oidc):.`)
+
+// isTenantName reports whether a text could be the name of a tenant, as no key is:
+// what is none is never repeated.
+func isTenantName(id string) bool {
+	return kindOfTenant.MatchString(id) && !strings.Contains(id, "agw_")
+}
+
 func (e noSuchTenantError) Error() string {
-	text := fmt.Sprintf("there is no tenant %q: no key is charged to it, and it has not called lately%s", e.id, e.undone)
+	text := fmt.Sprintf("there is no tenant %q: no key is charged to it, and it has not called lately", e.id)
+	if !isTenantName(e.id) {
+		text = "that is not the full name of a tenant, such as tenant:acme, key:ci-bot or human:user-42"
+	}
+	text += e.undone
 	if e.near != "" {
 		text += "; did you mean " + e.near + "?"
 	}
@@ -121,7 +141,7 @@ func perSecond(l ratelimit.Limit) float64 { return math.Round(1e12/float64(l.Int
 // unless it is asked for.
 func (o operations) Block(id string, ahead bool) (known bool, ended int, err error) {
 	known, err = o.known(id, "; nobody was blocked (?ahead=true blocks who is not known yet)")
-	if err != nil && !ahead {
+	if err != nil && !(ahead && isTenantName(id)) {
 		return false, 0, err
 	}
 	o.limiter.Block(ratelimit.Registered, id)

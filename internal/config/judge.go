@@ -155,3 +155,25 @@ func (l *loading) callerRate() {
 		l.blame(name, err)
 	}
 }
+
+// Exposed reports whether other machines may reach the operators' address: it is
+// not sure to be a loopback one.
+func (s *Settings) Exposed() bool {
+	host, _, _ := literal.SplitHostPort(s.AdminListen)
+	host = strings.ToLower(strings.Trim(host, "[]"))
+	if host == "localhost" || strings.HasSuffix(host, ".localhost") { // RFC 6761
+		return false
+	}
+	addr, err := netip.ParseAddr(host)
+	return err != nil || !addr.IsLoopback()
+}
+
+// Risks lists what the settings allow and their operator should know, each with
+// where it came from.
+func (s *Settings) Risks() []string {
+	if !s.Exposed() {
+		return nil
+	}
+	return []string{s.Place(prefix+"ADMIN_LISTEN") + ": " + s.AdminListen + " can be reached from other machines, and speaks plain HTTP: " +
+		"who listens in on the way has the operators' token, and who reaches it sees /metrics without one. Listen on 127.0.0.1, or put TLS in front"}
+}
