@@ -1,0 +1,337 @@
+package gateway_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"agentgw/internal/config"
+	"agentgw/internal/identity"
+	"agentgw/internal/ratelimit"
+	"agentgw/internal/registry"
+	"agentgw/internal/vault"
+)
+
+// changingWorld is one in which one limit of a kind changes.
+type changingWorld struct {
+	*world
+	change func(rps float64, burst int) // puts that limit in force
+	limit  string                       // by the name that refusals have for it
+	call   func() told
+}
+
+// kindsOfRates are the buckets that a call is charged to, each with whatever else
+// could refuse out of its way: one of its own and one by default.
+func kindsOfRates(t *testing.T) map[string]changingWorld {
+	wideDefaults := registry.Defaults{KeyRPS: 1e6, KeyBurst: 1e6, TenantRPS: 1e6, TenantBurst: 1e6, Source: func(string) string { return "test" }}
+	file := func(tenant, service string) string {
+		return "tenants:\n  t: {" + tenant + "}\nservices:\n" + serviceLine("tools", service)
+	}
+	const wideTenant = "rps: 1000000, burst: 1000000, max_inflight: 0"
+	changing := func(limit string, key *identity.Key, change func(w *world, key *identity.Key, rps float64, burst int)) changingWorld {
+		w := setup{registry: file(wideTenant, "")}.world(t, hello, key)
+		c := changingWorld{world: w, limit: limit, change: func(rps float64, burst int) { change(w, key, rps, burst) }}
+		c.call = func() told { return w.act(key.ID, plainCall("tools", "")) }
+		return c
+	}
+	rate := func(rps float64, burst int) string { return fmt.Sprintf("rps: %v, burst: %d", rps, burst) }
+	return map[string]changingWorld{
+		"a key's own": changing("key", of("t", limited("k", 1, 1)), func(w *world, k *identity.Key, rps float64, burst int) {
+			next := *k
+			next.Limits = &identity.Limits{RPS: rps, Burst: burst}
+			w.useDefaults(wideDefaults, file(wideTenant, ""), &next)
+		}),
+		"a key's by default": changing("key", of("t", everything("k")), func(w *world, k *identity.Key, rps float64, burst int) {
+			d := wideDefaults
+			d.KeyRPS, d.KeyBurst = rps, burst
+			w.useDefaults(d, file(wideTenant, ""), k)
+		}),
+		"a named tenant's": changing("tenant", of("t", roomy("k")), func(w *world, k *identity.Key, rps float64, burst int) {
+			w.useDefaults(wideDefaults, file(rate(rps, burst), ""), k)
+		}),
+		"a tenant's by default": changing("tenant", roomy("k"), func(w *world, k *identity.Key, rps float64, burst int) {
+			d := wideDefaults
+			d.TenantRPS, d.TenantBurst = rps, burst
+			w.useDefaults(d, file(wideTenant, ""), k)
+		}),
+		"a service's": changing("service", of("t", roomy("k")), func(w *world, k *identity.Key, rps float64, burst int) {
+			w.useDefaults(wideDefaults, file(wideTenant, "rate_limit: {"+rate(rps, burst)+"},"), k)
+		}),
+	}
+}
+
+// admitted calls n times in an instant and counts those that were admitted.
+func (c changingWorld) admitted(n int) (ok int) {
+	c.t.Helper()
+	for range n {
+		switch got := c.call(); {
+		case got.status == http.StatusOK:
+			ok++
+		case got.code != "rate_limited" || got.limit != c.limit:
+			c.t.Fatalf("%d %s (limit %q), want refusals by %s: %s", got.status, got.code, got.limit, c.limit, got.body)
+		}
+	}
+	return ok
+}
+
+// TestChangedRates: whatever has the limit, a new rate and a new burst hold from
+// the next call on, of who is drained and of who floods too. Nothing is minted.
+func TestChangedRates(t *testing.T) {
+	for name, c := range kindsOfRates(t) {
+		t.Run(name, func(t *testing.T) {
+			c.t = t
+			want := func(what string, n, want int) {
+				t.Helper()
+				if got := c.admitted(n); got != want {
+					t.Errorf("%s: %d of %d admitted, want %d", what, got, n, want)
+				}
+			}
+			c.change(100, 100)
+			want("a burst of 100", 150, 100)
+			for range 20 { // a flood at ten times the rate
+				c.clock.Advance(10 * time.Millisecond)
+				want("busy", 10, 1)
+			}
+			c.change(1, 100)
+			want("drained, at another rate", 5, 0)
+			c.clock.Advance(10 * time.Millisecond)
+			want("after the old rate's interval", 5, 0)
+			c.clock.Advance(990 * time.Millisecond)
+			want("after the new one's", 5, 1)
+			c.change(100, 100)
+			want("drained, at the old rate", 5, 0)
+			c.clock.Advance(10 * time.Millisecond)
+			want("after its interval", 5, 1)
+
+			for round := range 20 {
+				c.change([]float64{0.5, 100, 7}[round%3], []int{1, 100, 500}[round%3])
+				want(fmt.Sprint("back and forth, round ", round), 3, 0)
+			}
+
+			c.change(1, 100)
+			c.clock.Advance(time.Hour)
+			c.change(1, 7)
+			want("a full bucket of 100 lowered to 7", 20, 7)
+			c.clock.Advance(3 * time.Second)
+			c.change(1, 100)
+			want("3 of 7 raised to 100", 20, 3)
+			c.clock.Advance(50 * time.Second)
+			c.change(1, 7)
+			c.change(1, 100)
+			want("50 of 100 lowered and raised again before anybody called", 80, 50)
+			c.clock.Advance(50 * time.Second)
+			c.change(1, 7)
+			want("50 of 100 lowered to 7", 1, 1)
+			c.change(1, 100)
+			want("and raised again after one", 20, 6)
+		})
+	}
+}
+
+// TestChangedBudgetOfFailures: that of an address changes as those of callers do.
+func TestChangedBudgetOfFailures(t *testing.T) {
+	w := setup{settings: func(s *config.Settings) { s.RateAuthPerMinute = 60 }}.world(t, hello)
+	failures := func(n int) (unauthenticated int) {
+		for range n {
+			if w.act("", "{").status == http.StatusUnauthorized {
+				unauthenticated++
+			}
+		}
+		return unauthenticated
+	}
+	change := func(perMinute int) {
+		next := *w.settings
+		next.RateAuthPerMinute = perMinute
+		w.settings = &next
+		w.use(worldRegistry)
+	}
+	if n := failures(70); n != 60 {
+		t.Fatalf("%d of 70, want 60", n)
+	}
+	for range 20 {
+		change(6)
+		change(600)
+		if n := failures(1); n != 0 {
+			t.Fatal("a change has minted one")
+		}
+	}
+	w.clock.Advance(100 * time.Millisecond)
+	if n := failures(3); n != 1 {
+		t.Errorf("at 600 a minute, %d after a tenth of a second, want 1", n)
+	}
+	w.clock.Advance(time.Hour)
+	change(6)
+	if n := failures(20); n != 6 {
+		t.Errorf("of a full budget lowered to 6, %d", n)
+	}
+}
+
+// TestChangedCaps: of a tenant and of a service. Calls under way stay counted,
+// whatever the cap becomes; at no time is one admitted beyond it, and at once
+// where there is room; and their slots come back to the count that is looked at.
+func TestChangedCaps(t *testing.T) {
+	for limit, file := range map[string]string{
+		"tenant":  "tenants:\n  t: {rps: 1000, burst: 2000, max_inflight: %d}\nservices:\n" + serviceLine("tools", ""),
+		"service": "tenants:\n  t: {rps: 1000, burst: 2000, max_inflight: 100}\nservices:\n" + serviceLine("tools", "max_inflight: %d,"),
+	} {
+		t.Run(limit, func(t *testing.T) {
+			up := newHeldStreams()
+			registry := func(most int) string { return strings.Replace(file, "%d", fmt.Sprint(most), 1) }
+			k := of("t", roomy("k"))
+			w := setup{registry: registry(2)}.world(t, up.serve, k)
+			first, second := w.hold(up, "k", streamCall("tools", "")), w.hold(up, "k", streamCall("tools", ""))
+			refused := func(what string) {
+				t.Helper()
+				w.act("k", plainCall("tools", "")).want(t, what, 429, "concurrency_limited", limit)
+			}
+			refused("two of two")
+			for range 3 {
+				w.use(registry(2), k)
+				refused("two of two, reloaded")
+			}
+			w.use(registry(1), k)
+			refused("two of one")
+			first()
+			eventually(t, "one is free", func() bool { return w.inFlight("tenant:t") == 1 })
+			refused("one of one")
+			w.use(registry(3), k)
+			third, fourth := w.hold(up, "k", streamCall("tools", "")), w.hold(up, "k", streamCall("tools", ""))
+			refused("three of three")
+			w.use(registry(0), k) // no cap: they are counted on
+			fifth := w.hold(up, "k", streamCall("tools", ""))
+			w.use(registry(4), k)
+			refused("four of four")
+			w.use(registry(5), k)
+			w.hold(up, "k", streamCall("tools", ""))()
+			for _, end := range []func(){second, third, fourth, fifth} {
+				end()
+			}
+			eventually(t, "all are free", func() bool { return w.inFlight("tenant:t") == 0 })
+			w.use(registry(1), k)
+			w.hold(up, "k", streamCall("tools", ""))()
+		})
+	}
+}
+
+// TestRemovedWhileItRuns: a call keeps the service, the tenant and the key that it
+// began with, to its end; the next one does not find them. When they come back
+// they are the ones that they were.
+func TestRemovedWhileItRuns(t *testing.T) {
+	const file = "tenants:\n  t: {rps: 0.001, burst: 3, max_inflight: 2}\nservices:\n"
+	for _, protocol := range protocols {
+		t.Run(protocol, func(t *testing.T) {
+			p := newPaced("Content-Type", "text/event-stream")
+			k, other := of("t", limited("k", 1000, 2000)), roomy("other")
+			whole := file + serviceLine("tools", "")
+			w := setup{registry: whole}.world(t, p.serve, k, other)
+			t.Cleanup(p.finish)
+			w.front(protocol)
+			stream, err := w.caller("k").call("stream", "{}")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer stream.cancel()
+			passes := func(what string) {
+				t.Helper()
+				p.next <- []byte(event)
+				if err := stream.expect(event); err != nil {
+					t.Fatalf("%s: %v", what, err)
+				}
+			}
+			passes("at first")
+			w.use(whole+serviceLine("another", ""), k, other)
+			passes("a service was added")
+			w.use(file+serviceLine("tools", "rate_limit: {rps: 0.001, burst: 1}, timeout: 1s,"), k, other)
+			passes("the service's rate was changed")
+			w.use("services:\n"+serviceLine("another", ""), other)
+			passes("service, tenant and key are gone")
+			w.act("k", plainCall("tools", "")).want(t, "the key", 401, "unauthenticated", "")
+			w.act("other", plainCall("tools", "")).want(t, "the service", 404, "service_not_found", "")
+			if n := w.inFlight("tenant:t"); n != 1 {
+				t.Errorf("%d in flight, want the stream", n)
+			}
+			w.use(file+serviceLine("tools", ""), k, other)
+			passes("they are back")
+			p.finish()
+			if more, err := stream.rest(); err != nil || more != "" {
+				t.Errorf("at the end: %q, %v", more, err)
+			}
+			eventually(t, "the slot is free", func() bool { return w.inFlight("tenant:t") == 0 })
+			records := w.ledger.all()
+			if r := records[len(records)-1]; r.Tenant != "tenant:t" || r.Service != "tools" || r.Key != "k" || r.Ending != "complete" {
+				t.Errorf("the outcome: %+v", r)
+			}
+		})
+	}
+}
+
+// opening is a vault that does something when it is asked, and holds nothing.
+type opening func()
+
+func (o opening) Open(vault.Ref, vault.Form) (vault.Credential, error) {
+	if o != nil {
+		o()
+	}
+	return vault.Credential{}, nil
+}
+
+// halves is a body between whose halves something happens.
+type halves struct {
+	*strings.Reader
+	between func()
+}
+
+func (h *halves) Read(p []byte) (int, error) {
+	if left := int(h.Size()) / 2; h.Len() > left {
+		return h.Reader.Read(p[:min(len(p), h.Len()-left)])
+	}
+	if h.between != nil {
+		h.between()
+		h.between = nil
+	}
+	return h.Reader.Read(p)
+}
+
+func (h *halves) Close() error { return nil }
+
+// TestOneViewDecidesACall: what changes while a request is being read, or between
+// two steps of its pipeline, is for the next one.
+func TestOneViewDecidesACall(t *testing.T) {
+	const before = "tenants:\n  t: {rps: 1, burst: 2, max_inflight: 1}\nservices:\n"
+	var w *world
+	k := of("t", limited("k", 1000, 2000))
+	change := func() {
+		for len(w.entries(ratelimit.KindKey)) == 0 { // until the call is under way
+			time.Sleep(time.Millisecond)
+		}
+		next := *w.settings
+		next.MaxRequestBody = 1
+		w.settings = &next
+		narrow := *k
+		narrow.Services = []string{"another"}
+		w.use("tenants:\n  t: {rps: 1, burst: 2, max_inflight: 0}\nservices:\n"+serviceLine("another", ""), &narrow)
+	}
+	for name, c := range map[string]struct {
+		vault   opening
+		between func()
+	}{
+		"while it is read":  {nil, change},
+		"between two steps": {change, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w = setup{registry: before + serviceLine("tools", ""), vault: c.vault}.world(t, hello, k)
+			body := plainCall("tools", "")
+			r := w.request(context.Background(), "k", "")
+			r.Body, r.ContentLength = &halves{strings.NewReader(body), c.between}, int64(len(body))
+			got := w.do(r)
+			got.want(t, name, 200, "", "")
+			if left := got.left(t); left["tenant"] != 1 || left["inflight"] != 0 {
+				t.Errorf("it was told %v, of the limits before", left)
+			}
+			w.act("k", "{}").want(t, "the next one", 413, "body_too_large", "")
+		})
+	}
+}
