@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"errors"
+	"iter"
 	"sync/atomic"
 	"time"
 
@@ -22,7 +23,13 @@ type view struct {
 	accounts []account // of each key, by its number in keys
 	services map[string]*service
 	named    map[string]*ratelimit.Ref // the registry's tenants, by partition key
-	failures ratelimit.Limit           // of authentication, for each client address
+	failures dated                     // of authentication, for each client address
+}
+
+// dated is a limit and since when it has been in force, in the limiter's time.
+type dated struct {
+	ratelimit.Limit
+	since int64
 }
 
 // account is what the calls of one key are charged to.
@@ -41,7 +48,7 @@ type account struct {
 type service struct {
 	name   string
 	slots  *ratelimit.Service
-	limit  ratelimit.Limit
+	limit  dated
 	number int // among the services that have a rate
 }
 
@@ -52,8 +59,15 @@ func (g *Gateway) Use(settings *config.Settings, snapshot *registry.Snapshot, ef
 	if err != nil {
 		return err
 	}
+	was, now := map[limited]dated{}, g.nanos.Nanos()
 	if old := g.current.Load(); old != nil {
-		g.tellChanges(old, v)
+		was = old.limits()
+	}
+	v.date(was, now)
+	for of, limit := range v.limits() {
+		if before, ok := was[of]; ok {
+			g.limiter.Changed(of.table, of.kind, before.Limit, limit.Limit, now)
+		}
 	}
 	g.current.Store(v)
 	return nil
@@ -67,7 +81,7 @@ func newView(settings *config.Settings, snapshot *registry.Snapshot, effective *
 	}
 	perMinute := int64(settings.RateAuthPerMinute)
 	failures, err := ratelimit.Every(time.Minute, perMinute, perMinute)
-	v.failures = failures
+	v.failures.Limit = failures
 	problems := []error{err}
 	limit := func(l registry.Limits) ratelimit.Limit {
 		made, err := ratelimit.NewLimit(l.RPS, int64(l.Burst))
@@ -78,7 +92,7 @@ func newView(settings *config.Settings, snapshot *registry.Snapshot, effective *
 	rates := 0
 	for name := range snapshot.Services {
 		l := effective.Service(name)
-		s := &service{name: name, slots: ratelimit.NewService(name, int64(l.MaxInflight)), limit: limit(l), number: rates}
+		s := &service{name: name, slots: ratelimit.NewService(name, int64(l.MaxInflight)), limit: dated{Limit: limit(l)}, number: rates}
 		if !s.limit.Unlimited() {
 			rates++
 		}
@@ -127,17 +141,6 @@ func newView(settings *config.Settings, snapshot *registry.Snapshot, effective *
 	return v, errors.Join(problems...)
 }
 
-// tellChanges tells the limiter which limits are others now than they were.
-func (g *Gateway) tellChanges(old, v *view) {
-	now := g.nanos.Nanos()
-	was := old.limits()
-	for of, limit := range v.limits() {
-		if before, ok := was[of]; ok {
-			g.limiter.Changed(of.table, of.kind, before, limit, now)
-		}
-	}
-}
-
 // limited is whom a limit is for: a partition key, or, of the buckets of all keys
 // at a service, the service.
 type limited struct {
@@ -146,20 +149,58 @@ type limited struct {
 	name  string
 }
 
-// limits are those that there are. Principals with a tenant of their own are not
-// among them: they have the limit of their key's other tenant, as neither is named
-// in the registry.
-func (v *view) limits() map[limited]ratelimit.Limit {
-	limits := map[limited]ratelimit.Limit{{ratelimit.Addresses, ratelimit.KindAddress, ""}: v.failures}
-	for i := range v.accounts {
-		a := &v.accounts[i]
-		limits[limited{ratelimit.Registered, ratelimit.KindKey, a.key.Partition()}] = a.key.Limit()
-		limits[limited{ratelimit.Registered, ratelimit.KindTenant, a.tenant.Partition()}] = a.tenant.Limit()
+// limits are those that there are.
+func (v *view) limits() map[limited]dated {
+	limits := map[limited]dated{{ratelimit.Addresses, ratelimit.KindAddress, ""}: v.failures}
+	for r := range v.refs() {
+		limits[of(r)] = dated{r.Limit(), r.Since()}
 	}
 	for name, s := range v.services {
 		limits[limited{ratelimit.Registered, ratelimit.KindService, name}] = s.limit
 	}
 	return limits
+}
+
+// date notes since when each limit has been in force: it is a new one if it was
+// another before.
+func (v *view) date(was map[limited]dated, now int64) {
+	since := func(of limited, l ratelimit.Limit) int64 {
+		if before, ok := was[of]; ok && before.Limit == l {
+			return before.since
+		}
+		return now
+	}
+	v.failures.since = since(limited{ratelimit.Addresses, ratelimit.KindAddress, ""}, v.failures.Limit)
+	for r := range v.refs() {
+		r.From(since(of(r), r.Limit()))
+	}
+	for name, s := range v.services {
+		s.limit.since = since(limited{ratelimit.Registered, ratelimit.KindService, name}, s.limit.Limit)
+	}
+}
+
+func of(r *ratelimit.Ref) limited { return limited{ratelimit.Registered, r.Kind(), r.Partition()} }
+
+// refs are those of keys and tenants, some more than once.
+func (v *view) refs() iter.Seq[*ratelimit.Ref] {
+	return func(yield func(*ratelimit.Ref) bool) {
+		for _, r := range v.named {
+			if !yield(r) {
+				return
+			}
+		}
+		for i := range v.accounts {
+			a := &v.accounts[i]
+			if !yield(a.key) || !yield(a.tenant) {
+				return
+			}
+			for _, r := range a.principals {
+				if !yield(r) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // account is what the calls of k are charged to.
@@ -182,7 +223,7 @@ func (a *account) at(s *service, key *identity.Key) *ratelimit.Ref {
 	r := place.Load()
 	if r == nil {
 		// Two calls may make two: they are of one bucket.
-		r = ratelimit.NewRef(ratelimit.Registered, ratelimit.KindService, ratelimit.ServiceBucket(key.ID, s.name), s.limit)
+		r = ratelimit.NewRef(ratelimit.Registered, ratelimit.KindService, ratelimit.ServiceBucket(key.ID, s.name), s.limit.Limit).From(s.limit.since)
 		place.Store(r)
 	}
 	return r

@@ -111,6 +111,16 @@ func TestChangedRates(t *testing.T) {
 				want(fmt.Sprint("back and forth, round ", round), 3, 0)
 			}
 
+			// Whoever keeps still for a while is not left at the old rate meanwhile.
+			c.change(100, 100)
+			c.change(1, 100)
+			c.clock.Advance(3 * time.Second)
+			want("drained, and after 3 s at 1 a second", 50, 3)
+			c.change(100, 100)
+			c.change(100, 99) // as a change of something else would be
+			c.clock.Advance(30 * time.Millisecond)
+			want("drained, and after 30 ms at 100 a second", 50, 3)
+
 			c.change(1, 100)
 			c.clock.Advance(time.Hour)
 			c.change(1, 7)

@@ -80,7 +80,7 @@ func (l *Local) decideLocked(v *Verdict, a *Admission, tenant *entry, own *Ref, 
 	var bucket *entry
 	var fromTenant, fromBucket decision
 	if !own.limit.Unlimited() {
-		fromTenant = tenant.askLocked(own.limit, now)
+		fromTenant = tenant.askLocked(own.limit, own.since, now)
 		if fromTenant.wait > 0 {
 			v.refuse(RateLimited, KindTenant, time.Duration(fromTenant.wait))
 		}
@@ -89,7 +89,7 @@ func (l *Local) decideLocked(v *Verdict, a *Admission, tenant *entry, own *Ref, 
 	}
 	if a.Bucket != nil && !a.Bucket.limit.Unlimited() {
 		bucket = l.tables[a.Bucket.table].lock(a.Bucket, now)
-		fromBucket = bucket.askLocked(a.Bucket.limit, now)
+		fromBucket = bucket.askLocked(a.Bucket.limit, a.Bucket.since, now)
 		if fromBucket.wait > 0 {
 			v.refuse(RateLimited, KindService, time.Duration(fromBucket.wait))
 		}
@@ -202,7 +202,7 @@ func (c Charge) settleIn(v *Verdict, now int64) {
 func (e *entry) payRefusalLocked(now int64) (wait int64) {
 	free := &e.rareLocked().free
 	limit := e.bucket.limit.times(freeRefusals)
-	free.adopt(limit, now)
+	free.adopt(limit, now, now)
 	d := decide(limit, free.tat, now, 1)
 	if d.wait == 0 {
 		free.spend(d, now)

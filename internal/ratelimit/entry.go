@@ -81,8 +81,8 @@ func (e *entry) rareLocked() *rare {
 
 // takeLocked takes one token if there is one; the wait is 0 if it did. If it did
 // not, spent says how the bucket stood.
-func (e *entry) takeLocked(l Limit, now int64) (spent, int64) {
-	d := e.askLocked(l, now)
+func (e *entry) takeLocked(l Limit, since, now int64) (spent, int64) {
+	d := e.askLocked(l, since, now)
 	if d.wait > 0 {
 		if e.drained.Load() == nil {
 			e.drained.Store(&drained{l, e.bucket.tat})
@@ -92,10 +92,10 @@ func (e *entry) takeLocked(l Limit, now int64) (spent, int64) {
 	return e.spendLocked(d, now), 0
 }
 
-// askLocked asks for one token under limit l and takes none.
-func (e *entry) askLocked(l Limit, now int64) decision {
+// askLocked asks for one token under limit l, in force since then, and takes none.
+func (e *entry) askLocked(l Limit, since, now int64) decision {
 	if e.bucket.limit != l {
-		e.bucket.adopt(l, now)
+		e.bucket.adopt(l, since, now)
 		e.changedLocked()
 	}
 	e.bucket.seen = max(e.bucket.seen, now)

@@ -112,15 +112,18 @@ func (b *bucket) refund(s spent, now int64) {
 	b.refunded += amount
 }
 
-// adopt makes the bucket follow limit l from now on. The balance carries over in
-// tokens, cut to the new burst, and nothing is minted: a drained bucket stays
-// drained, and has its next token one new interval later. (Keeping tat as it is
-// would ignore a raised rate until the old debt is paid; clamping it to the new
-// window would turn a raised burst into a refill.) Only a bucket that nobody
-// touched for its whole window, and which is therefore full by any account, is
-// full under the new limit too, as if it were made anew. l must limit something:
-// a limit that is switched off leaves its bucket alone until it is on again.
-func (b *bucket) adopt(l Limit, now int64) {
+// adopt makes the bucket follow limit l, which has been in force since then: it
+// filled up at the old rate until then, and at the new one after. The balance of
+// that time carries over in tokens, cut to the new burst, and nothing is minted:
+// a drained bucket stays drained, and has its next token one new interval later.
+// (Keeping tat as it is would ignore a raised rate until the old debt is paid;
+// clamping it to the new window would turn a raised burst into a refill; and to
+// count from the first call on would let whoever kept still for a while go by the
+// old rate.) Only a bucket that nobody touched for its whole window, and which is
+// therefore full by any account, is full under the new limit too, as if it were
+// made anew. l must limit something: a limit that is switched off leaves its
+// bucket alone until it is on again.
+func (b *bucket) adopt(l Limit, since, now int64) {
 	if b.limit == l {
 		return
 	}
@@ -130,11 +133,11 @@ func (b *bucket) adopt(l Limit, now int64) {
 		return // a fresh bucket
 	}
 	b.changes++
-	now = max(now, b.seen)
-	if b.tat <= now && now-b.seen >= old.window() {
+	at := max(b.seen, min(since, now))
+	if b.tat <= at && at-b.seen >= old.window() {
 		return
 	}
-	b.tat = now + l.window() - min(l.window(), scale(old.left(b.tat, now), l.Interval, old.Interval))
+	b.tat = at + l.window() - min(l.window(), scale(old.left(b.tat, at), l.Interval, old.Interval))
 }
 
 // left is what the bucket holds at now, in nanoseconds: between 0 and window.

@@ -75,9 +75,10 @@ func TestDecideEdges(t *testing.T) {
 // script runs one bucket through a history: time is a column.
 type step struct {
 	at     int64
-	op     string // take | refund (of charge n, counted from 0) | limit
+	op     string // take | refund (of charge n, counted from 0) | limit | limit since
 	charge int
 	limit  Limit
+	since  int64
 	ok     bool  // take: whether it is admitted
 	wait   int64 // take: when not
 	left   int64 // tokens afterwards
@@ -90,7 +91,7 @@ func run(t *testing.T, name string, l Limit, steps []step) {
 	for i, s := range steps {
 		switch s.op {
 		case "take":
-			c, wait := e.takeLocked(l, s.at)
+			c, wait := e.takeLocked(l, s.at, s.at)
 			if (wait == 0) != s.ok || wait != s.wait {
 				t.Errorf("%s: step %d at %d: wait %d; want admitted %v, wait %d", name, i, s.at, wait, s.ok, s.wait)
 			}
@@ -101,7 +102,10 @@ func run(t *testing.T, name string, l Limit, steps []step) {
 			e.refundLocked(charges[s.charge], s.at)
 		case "limit":
 			l = s.limit
-			e.bucket.adopt(l, s.at)
+			e.bucket.adopt(l, s.at, s.at)
+		case "limit since":
+			l = s.limit
+			e.bucket.adopt(l, s.since, s.at)
 		}
 		if left := l.left(e.bucket.tat, s.at) / l.Interval; left != s.left {
 			t.Errorf("%s: step %d at %d: %d tokens left, want %d", name, i, s.at, left, s.left)
@@ -232,6 +236,26 @@ func TestChangeOfLimit(t *testing.T) {
 		{at: 0, op: "take", ok: true, left: 1},
 		{at: 20, op: "limit", limit: Limit{10, 50}, left: 50},
 	})
+	run(t, "lowered while nobody asked", Limit{10, 5}, []step{
+		{at: 0, op: "take", ok: true, left: 4},
+		{at: 0, op: "take", ok: true, left: 3},
+		{at: 0, op: "take", ok: true, left: 2},
+		{at: 0, op: "take", ok: true, left: 1},
+		{at: 0, op: "take", ok: true, left: 0},
+		{at: 130, op: "limit since", since: 30, limit: Limit{100, 5}, left: 4},
+	})
+	run(t, "raised while nobody asked", Limit{100, 2}, []step{
+		{at: 0, op: "take", ok: true, left: 1},
+		{at: 0, op: "take", ok: true, left: 0},
+		{at: 120, op: "limit since", since: 100, limit: Limit{10, 20}, left: 3},
+	})
+	run(t, "since before it was last asked, and since later than now", Limit{10, 2}, []step{
+		{at: 100, op: "take", ok: true, left: 1},
+		{at: 100, op: "take", ok: true, left: 0},
+		{at: 100, op: "limit since", since: 5, limit: Limit{10, 3}, left: 0},
+		{at: 105, op: "limit since", since: 1000, limit: Limit{10, 4}, left: 0},
+		{at: 110, op: "take", ok: true, left: 0},
+	})
 	run(t, "by a clock that is behind", Limit{10, 2}, []step{
 		{at: 1000, op: "take", ok: true, left: 1},
 		{at: 1000, op: "take", ok: true, left: 0},
@@ -271,7 +295,8 @@ func TestClocksApart(t *testing.T) {
 		e := &entry{}
 		admitted := 0
 		for i := range 2000 {
-			if _, wait := e.takeLocked(Limit{100_000_000, 10}, tt.at(i)*1_000_000_000); wait == 0 {
+			at := tt.at(i) * 1_000_000_000
+			if _, wait := e.takeLocked(Limit{100_000_000, 10}, at, at); wait == 0 {
 				admitted++
 			}
 		}
@@ -287,7 +312,7 @@ func TestRefundMemory(t *testing.T) {
 	e := &entry{}
 	l := Limit{1000, 4}
 	for i := range int64(5000) {
-		c, wait := e.takeLocked(l, i)
+		c, wait := e.takeLocked(l, i, i)
 		if wait != 0 {
 			t.Fatalf("refused at %d", i)
 		}
@@ -305,7 +330,7 @@ func TestRefundMemory(t *testing.T) {
 	e = &entry{}
 	free := 0
 	for range 2 * maxGiven {
-		c, wait := e.takeLocked(slow, 7)
+		c, wait := e.takeLocked(slow, 7, 7)
 		if wait != 0 {
 			break
 		}

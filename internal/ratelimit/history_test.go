@@ -95,7 +95,7 @@ func TestNeverMoreThanTheLimit(t *testing.T) {
 						continue
 					}
 					may := h.admits(now)
-					c, wait := e.takeLocked(h.limit, now)
+					c, wait := e.takeLocked(h.limit, now, now)
 					if wait == 0 {
 						charges, times, alive = append(charges, c), append(times, now), append(alive, true)
 						h.add(now)
@@ -122,15 +122,15 @@ func TestRefundAtOnceIsExact(t *testing.T) {
 			now += rapid.Int64Range(0, 30).Draw(t, "dt")
 			var crowd []spent
 			for range rapid.IntRange(0, 4).Draw(t, "crowd") {
-				if c, wait := tested.takeLocked(l, now); wait == 0 {
+				if c, wait := tested.takeLocked(l, now, now); wait == 0 {
 					crowd = append(crowd, c)
 				}
 			}
 			for _, c := range rapid.Permutation(crowd).Draw(t, "order") {
 				tested.refundLocked(c, now)
 			}
-			_, a := tested.takeLocked(l, now)
-			_, b := plain.takeLocked(l, now)
+			_, a := tested.takeLocked(l, now, now)
+			_, b := plain.takeLocked(l, now, now)
 			if a != b {
 				t.Fatalf("%+v at %d: waits %d, without the refunded calls %d", l, now, a, b)
 			}
@@ -147,7 +147,7 @@ func TestRefundLosesLessThanAToken(t *testing.T) {
 		now := int64(0)
 		for range rapid.IntRange(1, 30).Draw(t, "steps") {
 			now += rapid.Int64Range(0, 30).Draw(t, "dt")
-			c, wait := e.takeLocked(l, now)
+			c, wait := e.takeLocked(l, now, now)
 			if wait != 0 {
 				continue
 			}
@@ -168,18 +168,18 @@ func TestChangesMintNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := drawLimit(t)
 		e := &entry{}
-		e.bucket.adopt(l, 0)
+		e.bucket.adopt(l, 0, 0)
 		now := int64(0)
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
 			now += rapid.Int64Range(0, 10).Draw(t, "dt")
 			if rapid.Bool().Draw(t, "take") {
-				e.takeLocked(l, now)
+				e.takeLocked(l, now, now)
 				continue
 			}
 			was := e.bucket
 			had := l.left(was.tat, now) / l.Interval
 			l = drawLimit(t)
-			e.bucket.adopt(l, now)
+			e.bucket.adopt(l, now, now)
 			has := l.left(e.bucket.tat, now) / l.Interval
 			rested := now-was.seen >= was.limit.window()
 			if has > had && !rested || has > l.Burst {

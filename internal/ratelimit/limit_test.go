@@ -106,7 +106,7 @@ func FuzzNewLimit(f *testing.F) {
 		}
 		now := int64(1) << 61
 		var b bucket
-		b.adopt(l, now)
+		b.adopt(l, now, now)
 		d := decide(l, b.tat, now, burst)
 		if d.never || d.wait != 0 {
 			t.Fatalf("a full bucket refuses its burst: %+v", d)

@@ -79,7 +79,7 @@ func NewLocal(o Options) *Local {
 func (l *Local) Peek(r *Ref, now int64) (bucket, slots Reading) {
 	b, inUse := l.tables[r.table].standing(r, now)
 	if !r.limit.Unlimited() {
-		b.adopt(r.limit, now)
+		b.adopt(r.limit, r.since, now)
 		bucket = sample{r.limit, b.tat - now}.reading(r.id.kind)
 	}
 	if r.slots > 0 {

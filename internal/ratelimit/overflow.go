@@ -119,7 +119,7 @@ func (b *bucket) inherit(from bucket, limit Limit, now int64) {
 	if from.fullAt(now) {
 		return
 	}
-	from.adopt(limit, now)
+	from.adopt(limit, now, now)
 	b.limit, b.tat, b.seen = limit, max(b.tat, from.tat), max(b.seen, from.seen)
 	b.changes++ // a refund of what was charged before must not pay this debt
 }

@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"math"
 	"strconv"
 	"sync/atomic"
 )
@@ -17,6 +18,7 @@ import (
 type Ref struct {
 	entry atomic.Pointer[entry]
 	limit Limit
+	since int64
 	slots int64
 	id    id
 	table Table
@@ -25,14 +27,30 @@ type Ref struct {
 // NewRef returns the bucket of partition in table under limit, which may be
 // unlimited. It creates no entry.
 func NewRef(table Table, kind Kind, partition string, limit Limit) *Ref {
-	return &Ref{table: table, id: id{kind, partition}, limit: limit}
+	return &Ref{table: table, id: id{kind, partition}, limit: limit, since: whenAsked}
 }
 
 // NewTenant returns a tenant: its bucket under limit, and its calls in flight
 // under a cap of slots, of which 0 is none. It creates no entry.
 func NewTenant(table Table, partition string, limit Limit, slots int64) *Ref {
-	return &Ref{table: table, id: id{KindTenant, partition}, limit: limit, slots: slots}
+	return &Ref{table: table, id: id{KindTenant, partition}, limit: limit, slots: slots, since: whenAsked}
 }
+
+// whenAsked is no time: the limit is in force from when it is first asked for.
+const whenAsked = math.MaxInt64
+
+// From says since when the limit of r has been in force, and returns r. What was
+// there before fills up at its old rate until then, whenever r is first asked.
+// Without it that is until r is. Of limits that came and went while nobody asked
+// nothing is known: the bucket filled up at the rate that it last had. Call it
+// before r is used.
+func (r *Ref) From(since int64) *Ref {
+	r.since = since
+	return r
+}
+
+// Since is what From said.
+func (r *Ref) Since() int64 { return r.since }
 
 // Partition is the partition key that r is of.
 func (r *Ref) Partition() string { return r.id.partition }

@@ -23,7 +23,7 @@ func (l *Local) Take(r *Ref, now int64) Charge {
 		return Charge{ref: r, spent: spent{at: now, tat: tat}, wait: wait}
 	}
 	e := l.tables[r.table].lock(r, now)
-	s, wait := e.takeLocked(r.limit, now)
+	s, wait := e.takeLocked(r.limit, r.since, now)
 	e.mu.Unlock()
 	if wait > 0 {
 		e = nil
