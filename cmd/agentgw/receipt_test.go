@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"agentgw/internal/receipts"
 )
 
 // ask sends a request with a key and returns status, receipt id and body.
@@ -55,12 +57,15 @@ func TestReceiptByID(t *testing.T) {
 
 	_, allowed, _ := w.ask("POST", "/v1/act", w.key, `{"service":"bearer","action":"get","params":{"place":"x","q":"y"}}`)
 	_, refused, _ := w.ask("POST", "/v1/act", w.key, `{"service":"none","action":"get"}`)
+	_, odd, _ := w.ask("POST", "/v1/act", w.key, `{"service":"a<b>&c","action":"get"}`) // what JSON for HTML would spell otherwise
 	_, nobodys, _ := w.ask("POST", "/v1/act", "agw_nobody", `{"service":"none","action":"get"}`)
-	for id, kinds := range map[string]string{allowed: "intent outcome", refused: "refusal"} {
+	for id, kinds := range map[string]string{allowed: "intent outcome", refused: "refusal", odd: "refusal"} {
 		status, _, body := w.ask("GET", "/v1/receipts/"+id, w.key, "")
 		var got, shown struct {
 			ID      string
 			Records []json.RawMessage
+			Proof   string
+			Proofs  []string
 		}
 		if err := json.Unmarshal([]byte(body), &got); status != 200 || err != nil || got.ID != id {
 			t.Fatalf("%d, %v: %s", status, err, body)
@@ -79,6 +84,21 @@ func TestReceiptByID(t *testing.T) {
 		out, _ := w.want(exitDone, "receipts", "show", id, "--json")
 		if err := json.Unmarshal([]byte(out), &shown); err != nil || len(shown.Records) != len(got.Records) {
 			t.Fatalf("%v: %s", err, out)
+		}
+		vkey, _ := w.want(exitDone, "receipts", "key")
+		w.write("vkey", []byte(vkey))
+		w.write("proof", []byte(got.Proof))
+		w.write("proofs", []byte(strings.Join(got.Proofs, "")))
+		w.want(exitDone, "receipts", "verify", "proof", "--vkey", "vkey")
+		out, _ = w.want(exitDone, "receipts", "verify", "proofs", "--vkey", "vkey", "--json")
+		var report receipts.ProofReport
+		if err := json.Unmarshal([]byte(out), &report); err != nil || report.ID != id || len(report.Records) != len(got.Records) {
+			t.Fatalf("%v: %s", err, out)
+		}
+		for i := range report.Records {
+			if string(report.Records[i].Record) != string(shown.Records[i]) {
+				t.Errorf("proof %d shows %s, the log %s", i, report.Records[i].Record, shown.Records[i])
+			}
 		}
 		for i := range shown.Records { // the log's own bytes, so that they can be hashed
 			if string(shown.Records[i]) != string(got.Records[i]) {

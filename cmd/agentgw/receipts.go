@@ -27,6 +27,7 @@ or refused. All of it works on the data folder, whether a gateway is running or 
 		c.receiptsShowCommand(),
 		c.receiptsTailCommand(),
 		c.receiptsVerifyCommand(),
+		c.receiptsProveCommand(),
 		c.receiptsKeyCommand(),
 		c.receiptsCheckpointCommand(),
 	)

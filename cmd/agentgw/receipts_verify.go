@@ -27,11 +27,13 @@ func (c *cli) receiptsVerifyCommand() *cobra.Command {
 		Short: "Prove offline that no receipt was altered, and up to an anchor that none is missing",
 		Long: `Prove offline, with the verifier key alone, that no receipt was altered, reordered or
 inserted and, up to an anchor, that none is missing. PATH is a data folder, a copy of one
-that holds only its receipts, or the receipts folder itself. The gateway may be running.
+that holds only its receipts, or the receipts folder itself; the gateway may be running.
+Or it is a file with the proof of one receipt, which takes no anchor.
 
 --vkey is a file with what "receipts key" printed, --anchor one with what "receipts
-checkpoint" printed; both prove something only if they were kept where whoever could
-change the log could not change them. A key inside the log is shown and never trusted.
+checkpoint" printed, or with the checkpoint at the end of a tenant's proof; both prove
+something only if they were kept where whoever could change the log could not change
+them. A key inside the log is shown and never trusted.
 
 Exits with 0 where all holds up to the anchor, 1 where something does not hold, 2 where
 the key is not the log's, 3 where the log cannot be read or there is none, and 4 where all holds but it is
@@ -44,6 +46,12 @@ not proven that nothing is missing: no anchor, or the log itself declares gaps.`
 			vkey, err := os.ReadFile(vkeyFile)
 			if err != nil {
 				return exit(exitCannotRun, fmt.Errorf("--vkey: %w", err))
+			}
+			if proof, ok := readProof(args[0]); ok {
+				if cmd.Flags().Changed("anchor") {
+					return exit(exitUsage, errors.New("a proof takes no --anchor: it ends with its own checkpoint"))
+				}
+				return c.verifyProof(proof, strings.TrimSpace(string(vkey)), asJSON)
 			}
 			var pinned []byte
 			if cmd.Flags().Changed("anchor") {
@@ -100,8 +108,7 @@ func (c *cli) progress() func(done, total int64) {
 
 func printVerification(out io.Writer, r *receipts.Report) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "verdict\t%s\n", strings.ToUpper(string(r.Verdict)))
-	fmt.Fprintf(w, "\t%s\n", printable(r.Why))
+	printVerdict(w, r.Verdict, r.Why)
 	if d := r.Damage; d != nil {
 		fmt.Fprintf(w, "first fault\t%s line %d, byte %d, entry %d, id %s\n", d.File, d.Line, d.Offset, d.Index, cell(d.ID))
 	}
@@ -121,6 +128,9 @@ func printVerification(out io.Writer, r *receipts.Report) error {
 	if r.Anchor > 0 {
 		fmt.Fprintf(w, "anchor\t%d entries\n", r.Anchor)
 	}
+	if t := r.TreeAnchor; t != nil {
+		fmt.Fprintf(w, "anchor\t%d records of tenant %s (%s)\n", t.Size, cell(t.Tenant), printable(t.Origin))
+	}
 	fmt.Fprintf(w, "trusted key\t%s\n", printable(r.TrustedKey))
 	if r.LogKey != "" && r.LogKey != r.TrustedKey {
 		fmt.Fprintf(w, "key in the log\t%s (not trusted)\n", cell(r.LogKey))
@@ -128,13 +138,22 @@ func printVerification(out io.Writer, r *receipts.Report) error {
 	if r.StoppedAt == nil {
 		printContents(w, r)
 	}
-	for i, p := range r.Proven {
-		fmt.Fprintf(w, "%s\t%s\n", first(i, "proven"), p)
-	}
-	for i, p := range r.NotProven {
-		fmt.Fprintf(w, "%s\t%s\n", first(i, "not proven"), p)
-	}
+	printProven(w, r.Proven, r.NotProven)
 	return w.Flush()
+}
+
+func printVerdict(w io.Writer, v receipts.Verdict, why string) {
+	fmt.Fprintf(w, "verdict\t%s\n", strings.ToUpper(string(v)))
+	fmt.Fprintf(w, "\t%s\n", printable(why))
+}
+
+func printProven(w io.Writer, proven, not []string) {
+	for i, p := range proven {
+		fmt.Fprintf(w, "%s\t%s\n", first(i, "proven"), printable(p))
+	}
+	for i, p := range not {
+		fmt.Fprintf(w, "%s\t%s\n", first(i, "not proven"), printable(p))
+	}
 }
 
 // printContents tells what the log holds. Of one that was read in part it would

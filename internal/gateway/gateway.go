@@ -37,6 +37,7 @@ import (
 type Receipts interface {
 	Append(*receipts.Record) (receipts.Entry, error)
 	Find(id string) ([]json.RawMessage, error)
+	Prove(records []json.RawMessage) ([]receipts.Proof, error)
 }
 
 // Vault opens the credentials of services.

@@ -248,16 +248,26 @@ func (g *Gateway) service(c *gin.Context, call *Call) {
 	}
 }
 
+// receiptView is one receipt: its records and, for each, the proof that it is in
+// its tenant's tree. Proof is that of the newest.
+type receiptView struct {
+	ID      string            `json:"id"`
+	Records []json.RawMessage `json:"records"`
+	Proof   string            `json:"proof,omitempty"`
+	Proofs  []string          `json:"proofs,omitempty"`
+}
+
 // receipt shows the caller's own receipt; somebody else's does not exist.
 func (g *Gateway) receipt(c *gin.Context, call *Call) {
-	records, err := g.receipts.Find(c.Param("id"))
-	if err != nil {
-		g.log.Error("a receipt could not be read", "receipt", c.Param("id"), "error", err)
+	view := receiptView{ID: c.Param("id")}
+	var err error
+	if view.Records, err = g.receipts.Find(view.ID); err != nil {
+		g.log.Error("a receipt could not be read", "receipt", view.ID, "error", err)
 		writeError(c.Writer, refuse(Internal, "the gateway cannot read its receipts; the operator's log says why"), "", jitter)
 		return
 	}
-	mine := len(records) > 0
-	for _, r := range records {
+	mine := len(view.Records) > 0
+	for _, r := range view.Records {
 		var head struct {
 			Key string `json:"key"`
 		}
@@ -269,5 +279,13 @@ func (g *Gateway) receipt(c *gin.Context, call *Call) {
 		writeError(c.Writer, e, "", jitter)
 		return
 	}
-	c.JSON(200, map[string]any{"id": c.Param("id"), "records": records})
+	proofs, err := g.receipts.Prove(view.Records)
+	if err != nil { // what was recorded is shown all the same
+		g.log.Error("a receipt could not be proven", "receipt", view.ID, "error", err)
+	}
+	for _, p := range proofs {
+		view.Proof = string(p.Text)
+		view.Proofs = append(view.Proofs, view.Proof)
+	}
+	c.PureJSON(200, view) // the records byte for byte, so that they can be hashed
 }

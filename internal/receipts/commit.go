@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"runtime"
 	"time"
+
+	"golang.org/x/mod/sumdb/tlog"
 )
 
 // run is the committer: the one goroutine that writes. Everything that waits
@@ -182,6 +184,7 @@ func (l *Log) commit(b *batch) {
 	tree := l.tree.clone()
 	at, err := l.write(b)
 	var signed []byte
+	var tiles []tlog.Hash
 	if err == nil {
 		// Signing takes no longer than most syncs and needs nothing from the
 		// disk, so the two run side by side. The signature stays here until
@@ -192,7 +195,9 @@ func (l *Log) commit(b *batch) {
 		go func() {
 			defer close(ready)
 			for _, s := range b.slots {
-				tree.push(s.leaf)
+				if tile, full := tree.push(s.leaf); full {
+					tiles = append(tiles, tile)
+				}
 			}
 			signed, signErr = checkpoint{l.key.origin, tree.size, tree.root()}.sign(l.key.signer)
 		}()
@@ -220,13 +225,29 @@ func (l *Log) commit(b *batch) {
 	l.trees.Lock() // before anybody learns that the records are there, and asks for a proof
 	l.recent.addBatch(b.slots, place{segment: l.segment.first, at: at})
 	close(b.done)
+	l.growLocked(b, tiles)
+	l.trees.Unlock()
 	for _, s := range b.slots {
-		if s.branch != nil {
-			l.grown.push(s.branch, s.leaf)
-		}
 		slots.Put(s)
 	}
-	l.trees.Unlock()
+}
+
+// growLocked takes b, which is on disk, into the tenants' trees, and what proofs
+// need into memory.
+func (l *Log) growLocked(b *batch, tiles []tlog.Hash) {
+	l.tiles = append(l.tiles, tiles...)
+	for i, s := range b.slots {
+		var before uint64
+		if s.branch != nil {
+			l.grown.note(s.branch)
+			before = s.branch.push(s.leaf, b.first+uint64(i))
+		}
+		l.leaves.add(l.segment.first, s.leaf, before)
+	}
+	if err := l.leaves.ease(); err != nil && !l.leavesWarned {
+		l.leavesWarned = true
+		l.logger.Warn("the hashes of entries cannot be written; the log goes on, and it is tried again, but there may be no proofs", "folder", l.folder, "error", err)
+	}
 }
 
 // write puts the batch into the segments, the checkpoint before it first. It
@@ -374,5 +395,6 @@ func (l *Log) finish() error {
 	if l.failure != nil { // the committer has ended: nobody writes it any more
 		return errors.Join(l.failure, l.segment.file.Close(), l.lock.Close())
 	}
+	_ = l.leaves.flush() // derived: the next start writes what is missing
 	return errors.Join(l.storeSigned(), l.segment.sync(), l.publish(true), l.segment.close(), l.lock.Close())
 }

@@ -138,3 +138,35 @@ func Rewrite(dir string, change func(index uint64, body []byte) []byte) error {
 	}
 	return os.WriteFile(filepath.Join(folder, checkpointFile), signed, 0o600)
 }
+
+// ForgeProof signs a tree of that origin over those records, with the key of the
+// log in dir, and proves one of them in it.
+func ForgeProof(dir, origin string, lines [][]byte, index int) ([]byte, error) {
+	key, err := loadSigning(dir, signingKeyFile)
+	if err != nil {
+		return nil, err
+	}
+	var list []tlog.Hash
+	for _, line := range lines {
+		list = append(list, tlog.RecordHash(line))
+	}
+	h := hashes{size: uint64(len(list)), leaves: func(uint64) ([]tlog.Hash, error) { return list, nil }}
+	var f frontier
+	for _, leaf := range list {
+		f.push(leaf)
+	}
+	sign := key.signTree
+	if origin == key.origin {
+		sign = func(c checkpoint) ([]byte, error) { return c.sign(key.signer) }
+	}
+	signed, err := sign(checkpoint{origin, f.size, f.root()})
+	if err != nil {
+		return nil, err
+	}
+	path, err := h.prove(uint64(index), list[index], f.root())
+	if err != nil {
+		return nil, err
+	}
+	p := inclusion{line: lines[index], index: uint64(index), path: path, signed: signed}
+	return p.append(nil), nil
+}

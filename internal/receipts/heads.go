@@ -26,12 +26,11 @@ const (
 // so that a reader knows of which trees a record tells by their number.
 type grown struct{ waiting []*branch }
 
-// push appends the next leaf of b.
-func (g *grown) push(b *branch, leaf tlog.Hash) {
+// note is called before b takes a leaf.
+func (g *grown) note(b *branch) {
 	if b.tree.size == b.bound {
 		g.waiting = append(g.waiting, b)
 	}
-	b.tree.push(leaf)
 }
 
 // bind takes the first n trees, as they are now, into a heads record.

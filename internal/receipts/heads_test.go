@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/bits"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -28,7 +29,7 @@ func treeHash(leaves [][32]byte) [32]byte {
 	default:
 		k := 1 << (bits.Len(uint(n-1)) - 1) // the largest power of two below n
 		left, right := treeHash(leaves[:k]), treeHash(leaves[k:])
-		return sha256.Sum256(fmt.Appendf([]byte{1}, "%s%s", left[:], right[:]))
+		return sha256.Sum256(slices.Concat([]byte{1}, left[:], right[:]))
 	}
 }
 

@@ -101,21 +101,24 @@ type Log struct {
 	closing  bool
 
 	// The committer's own; nobody else looks.
-	segment     *segment
-	tree        frontier
-	signed      []byte    // checkpoint of tree
-	signedIn    bool      // signed stands in the segments
-	published   bool      // signed stands in the checkpoint file
-	publishedAt time.Time // or tried at
-	warned      bool      // that the checkpoint file cannot be written
-	notBefore   time.Time // of the next commit
-	refusals    time.Time // not before this, of the next commit of refusals alone
-	unit        []byte    // buffer
+	segment      *segment
+	tree         frontier
+	signed       []byte    // checkpoint of tree
+	signedIn     bool      // signed stands in the segments
+	published    bool      // signed stands in the checkpoint file
+	publishedAt  time.Time // or tried at
+	warned       bool      // that the checkpoint file cannot be written
+	leavesWarned bool
+	notBefore    time.Time // of the next commit
+	refusals     time.Time // not before this, of the next commit of refusals alone
+	unit         []byte    // buffer
 
 	// The tenants' trees, of entries that are on disk. The committer lets them
 	// grow, for the time of a few hashes for each record.
-	trees sync.Mutex
-	grown grown
+	trees  sync.Mutex
+	grown  grown
+	tiles  []tlog.Hash // the roots of the full tiles of the log's own tree
+	leaves leaves
 
 	wake    chan struct{} // of capacity 1: there is something to do
 	stopped chan struct{} // closed when the committer has ended

@@ -38,6 +38,7 @@ func (l *Log) read() (*past, *walker, error) {
 		return p, w, nil
 	}
 	l.recent.forget()
+	l.leaves = leaves{folder: l.folder}
 	p := &past{intents: make(map[string]openIntent)}
 	w := l.walker()
 	defer w.reader.close()
@@ -98,6 +99,7 @@ func (l *Log) walk(p *past, w *walker, known *checkpoint) (*newestCheckpoints, e
 			w.hold()
 		case aRecord:
 			l.remember(p, e)
+			l.leaves.add(e.segment, e.leaf, e.before)
 			if known != nil && e.index+1 == known.Size && w.tree.root() != known.Root {
 				return w.suspect("the file %s", checkpointFile)
 			} else if known != nil && e.index+1 == known.Size {
@@ -149,6 +151,7 @@ func (l *Log) skim(known *checkpoint) (_ *past, _ *walker, ok bool) {
 	w := l.walker()
 	defer w.reader.close()
 	w.accept, w.skimming = nil, new(uncovered)
+	l.leaves = leaves{folder: l.folder}
 	checkpoints, err := l.walk(p, w, known)
 	if err != io.EOF || w.torn() || w.loose != nil || w.tree.size == 0 && !l.key.fresh || known != nil && known.Size > w.tree.size {
 		return nil, nil, false

@@ -62,6 +62,17 @@ func listSegments(folder string) ([]uint64, error) {
 	return firsts, nil
 }
 
+// bytesIn is how much there is to read, for a progress.
+func bytesIn(folder string) (n int64) {
+	firsts, _ := listSegments(folder)
+	for _, first := range firsts {
+		if info, err := os.Stat(filepath.Join(folder, segmentName(first))); err == nil {
+			n += info.Size()
+		}
+	}
+	return n
+}
+
 var errLongLine = errors.New("the line is longer than any record may be")
 
 // reader yields the lines of a log's segments, one after the other. At the end

@@ -44,11 +44,14 @@ type Report struct {
 	// entries before it.
 	StoppedAt *uint64 `json:"stopped_at,omitempty"`
 
-	Size    uint64 `json:"size"`       // entries that were read
-	Root    string `json:"root"`       // of the tree over them
-	Covered uint64 `json:"covered"`    // entries under the newest signature of the trusted key
-	Anchor  uint64 `json:"anchor"`     // size of the anchor; 0 without one
-	Torn    int64  `json:"torn_bytes"` // of a torn tail: behind the last line that can be read
+	Size    uint64 `json:"size"`    // entries that were read
+	Root    string `json:"root"`    // of the tree over them
+	Covered uint64 `json:"covered"` // entries under the newest signature of the trusted key
+	Anchor  uint64 `json:"anchor"`  // size of the anchor; 0 without one
+	// TreeAnchor, where set, says that the anchor is of one tenant's tree.
+	TreeAnchor *TreeAnchor `json:"tree_anchor,omitempty"`
+
+	Torn int64 `json:"torn_bytes"` // of a torn tail: behind the last line that can be read
 
 	Segments    int               `json:"segments"`
 	Batches     uint64            `json:"batches"`
@@ -68,6 +71,13 @@ type Report struct {
 	NotProven []string `json:"not_proven"`
 }
 
+// TreeAnchor is a checkpoint of a tenant's tree.
+type TreeAnchor struct {
+	Origin string `json:"origin"`
+	Size   uint64 `json:"size"`             // records of the tenant that it covers
+	Tenant string `json:"tenant,omitempty"` // "" where the log has no such tree
+}
+
 // conclude turns what was seen into a verdict.
 func (v *verification) conclude() {
 	r := v.report
@@ -78,6 +88,9 @@ func (v *verification) conclude() {
 		if !t.met && t.Size > r.Size {
 			v.blame(fmt.Errorf("the log holds %d entries, but %s covers %d: entries are missing", r.Size, t.name, t.Size))
 		}
+	}
+	if t := v.tenant; t != nil && !t.met {
+		v.blame(fmt.Errorf("the log has not the %d records that the anchor covers of the tree %s: records are missing", t.Size, t.Origin))
 	}
 	if v.unsigned != nil {
 		v.blame(v.unsigned)
@@ -96,6 +109,8 @@ func (v *verification) conclude() {
 		r.Verdict, r.Why = Unproven, "the log is empty: nothing says whether it ever held anything"
 	case r.Covered == 0:
 		r.Verdict, r.Why = Unproven, "no entry is under a signature yet"
+	case v.tenant != nil:
+		r.Verdict, r.Why = Unproven, fmt.Sprintf("holds as far as it goes, and has all that the anchor covers, %d records of tenant %s; that none was cut off its end is shown of them alone", v.tenant.Size, r.TreeAnchor.Tenant)
 	case v.anchor == nil || v.anchor.Size == 0:
 		r.Verdict, r.Why = Unproven, "holds as far as it goes; without an anchor nothing shows that entries were not cut off its end"
 	case r.Gaps > 0 || r.Interval > 0:
@@ -120,6 +135,9 @@ func (v *verification) explain() {
 		if v.anchor != nil && r.Size > 0 {
 			say(&r.Proven, "none of the %d entries that the anchor covers is missing", r.Anchor)
 		}
+		if v.tenant != nil {
+			say(&r.Proven, "none of the first %d records of tenant %s is missing, and they are those that it was shown", v.tenant.Size, r.TreeAnchor.Tenant)
+		}
 	}
 	if r.StoppedAt != nil {
 		// What else the entries before it leave open would sound as if it
@@ -139,7 +157,9 @@ func (v *verification) explain() {
 	} else if v.cutShort {
 		say(&r.NotProven, "the log ends in the middle of a write; the gateway's next start repairs that")
 	}
-	if v.anchor == nil {
+	if v.anchor == nil && v.tenant != nil {
+		say(&r.NotProven, "that the end of the log was not cut off, but for those records: give an anchor that is a checkpoint of the log")
+	} else if v.anchor == nil {
 		say(&r.NotProven, "that the end of the log was not cut off: give an anchor, a checkpoint kept elsewhere")
 	} else if r.Size > r.Anchor {
 		say(&r.NotProven, "that nothing after the anchor's %d entries was cut off", r.Anchor)

@@ -33,12 +33,13 @@ const (
 // signing is what the writer of a log knows: its key. It has no String that
 // could show it, and is never part of an error.
 type signing struct {
-	origin string
-	vkey   string
-	signer note.Signer
-	verify note.Verifiers
-	fresh  bool      // it stands in newSigningKeyFile: no entry of its log is known to be on disk
-	macs   sync.Pool // of *tagMAC
+	origin  string
+	vkey    string
+	signer  note.Signer
+	private ed25519.PrivateKey
+	verify  note.Verifiers
+	fresh   bool      // it stands in newSigningKeyFile: no entry of its log is known to be on disk
+	macs    sync.Pool // of *tagMAC
 }
 
 // A first start makes a key and begins a log, and may be killed in between. A key
@@ -125,7 +126,8 @@ func parseSigning(skey string) (*signing, error) {
 		return nil, errSigningKey
 	}
 	seed := key[1:]
-	public := ed25519.NewKeyFromSeed(seed).Public().(ed25519.PublicKey)
+	private := ed25519.NewKeyFromSeed(seed)
+	public := private.Public().(ed25519.PublicKey)
 	vkey, err := note.NewEd25519VerifierKey(signer.Name(), public)
 	if err != nil {
 		return nil, err
@@ -138,7 +140,7 @@ func parseSigning(skey string) (*signing, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &signing{origin: signer.Name(), vkey: vkey, signer: signer, verify: note.VerifierList(verifier)}
+	s := &signing{origin: signer.Name(), vkey: vkey, signer: signer, private: private, verify: note.VerifierList(verifier)}
 	s.macs.New = func() any { return &tagMAC{Hash: hmac.New(sha256.New, tagKey)} }
 	return s, nil
 }

@@ -45,7 +45,22 @@ type branch struct {
 	origin string // of the tree; "" of those who have no tenant, and before the first record
 
 	tree  frontier
-	bound uint64 // its size when a heads record last told of it
+	bound uint64      // its size when a heads record last told of it
+	last  uint64      // its newest entry and 1
+	tiles []tlog.Hash // the roots of its full tiles of leaves,
+	ends  []uint64    // and the last entry of each and 1
+
+	shown *snapshot // that was last signed; nil: none was
+}
+
+// push appends the tenant's next leaf, which is that entry of the log. It returns
+// the tenant's entry before it and 1, or 0.
+func (b *branch) push(leaf tlog.Hash, index uint64) (before uint64) {
+	before, b.last = b.last, index+1
+	if tile, full := b.tree.push(leaf); full {
+		b.tiles, b.ends = append(b.tiles, tile), append(b.ends, b.last)
+	}
+	return before
 }
 
 // name gives the tree its origin, by the tenant's first record.

@@ -17,6 +17,8 @@ import (
 // a verifier key or an anchor that is none.
 var ErrUsage = errors.New("cannot be used")
 
+var errKey = fmt.Errorf("the verifier key %w: want <name>+<hash>+<base64> as `agentgw receipts key` prints it", ErrUsage)
+
 // errNotTheKey: something was signed, and not by the given key.
 var errNotTheKey = errors.New("not signed by the given key")
 
@@ -31,12 +33,12 @@ var errNotTheKey = errors.New("not signed by the given key")
 // counted apart.
 func Verify(path, vkey string, anchor []byte, progress func(done, total int64)) (*Report, error) {
 	v := &verification{report: &Report{TrustedKey: vkey, Kinds: map[string]uint64{}}, progress: progress}
-	verifier, err := note.NewVerifier(vkey)
+	keys, err := newTreeKeys(vkey)
 	if err != nil {
-		return nil, fmt.Errorf("the verifier key %w: want <name>+<hash>+<base64> as `agentgw receipts key` prints it", ErrUsage)
+		return nil, errKey
 	}
-	v.known = note.VerifierList(verifier)
-	v.origin = verifier.Name()
+	v.keys, v.known = keys, note.VerifierList(keys.log)
+	v.origin = keys.log.Name()
 	if anchor != nil {
 		if done, err := v.readAnchor(anchor); done || err != nil {
 			return v.report, err
@@ -80,14 +82,22 @@ type target struct {
 	met  bool
 }
 
+// treeTarget is a checkpoint of a tenant's tree that this tree has to meet.
+type treeTarget struct {
+	checkpoint
+	met bool
+}
+
 type verification struct {
 	report   *Report
-	known    note.Verifiers
+	keys     *treeKeys
+	known    note.Verifiers // of what the log itself stores: its own key
 	origin   string
 	progress func(done, total int64)
 
 	anchor    *target
-	published *target // the checkpoint file
+	published *target     // the checkpoint file
+	tenant    *treeTarget // an anchor that is of one tenant's tree
 
 	fault     error // *Damage, errNotTheKey wrapped, or another reason why it does not hold
 	trusted   bool  // some stored checkpoint is signed by the given key
@@ -102,13 +112,17 @@ type verification struct {
 // readAnchor reads the anchor; done means that the report is final.
 func (v *verification) readAnchor(anchor []byte) (done bool, err error) {
 	// The line end of a note is easily lost on the way through a shell.
-	c, err := openCheckpoint(fmt.Appendf(nil, "%s\n", bytes.TrimSpace(anchor)), v.known)
+	c, err := openCheckpoint(fmt.Appendf(nil, "%s\n", bytes.TrimSpace(anchor)), v.keys)
 	var unverified *note.UnverifiedNoteError
 	var forged *note.InvalidSignatureError
 	switch {
 	case err == nil && c.Origin == v.origin:
 		v.anchor = &target{checkpoint: c, name: "the anchor"}
 		v.report.Anchor = c.Size
+		return false, nil
+	case err == nil && v.keys.isTree(c.Origin) && c.Size > 0:
+		v.tenant = &treeTarget{checkpoint: c}
+		v.report.TreeAnchor = &TreeAnchor{Origin: c.Origin, Size: c.Size}
 		return false, nil
 	case errors.As(err, &unverified):
 		v.report.Verdict, v.report.Why = Untrusted, "the anchor is not signed by the given key"
@@ -165,12 +179,7 @@ func (v *verification) walk(folder string) error {
 	if err != nil {
 		return err
 	}
-	v.report.Segments = len(firsts)
-	for _, first := range firsts {
-		if info, err := os.Stat(filepath.Join(folder, segmentName(first))); err == nil {
-			v.total += info.Size()
-		}
-	}
+	v.report.Segments, v.total = len(firsts), bytesIn(folder)
 	w := newWalker(folder)
 	defer w.reader.close()
 	w.known = v.known
@@ -316,5 +325,21 @@ func (v *verification) record(w *walker, e event) error {
 	if met {
 		w.hold()
 	}
+	if t := v.tenant; t != nil && e.branch.origin == t.Origin {
+		return v.inTree(t, e)
+	}
 	return nil
+}
+
+// inTree looks at the next record of the tenant that the anchor is of.
+func (v *verification) inTree(t *treeTarget, e event) error {
+	v.report.TreeAnchor.Tenant = e.record.Tenant
+	if e.branch.tree.size != t.Size {
+		return nil
+	}
+	if t.met = e.branch.tree.root() == t.Root; t.met {
+		return nil
+	}
+	return &Damage{Position: e.at, Index: e.index, ID: e.record.ID,
+		What: fmt.Sprintf("one of the %d records of tenant %s up to this one is not what the anchor was signed over", t.Size, e.record.Tenant), signed: true}
 }

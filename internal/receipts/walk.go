@@ -50,6 +50,9 @@ type event struct {
 	note    []byte     // of a checkpoint line
 	claims  checkpoint // what the note says; the root has been compared, the signature not
 	index   uint64     // of a record
+	leaf    tlog.Hash
+	before  uint64  // see branch.push
+	branch  *branch // of the record's tenant
 	record  *Record
 }
 
@@ -60,6 +63,7 @@ type event struct {
 type walker struct {
 	reader   *reader
 	tree     frontier
+	tiles    []tlog.Hash        // the roots of its full tiles of leaves
 	branches map[string]*branch // by tenant
 	grown    grown
 	origin   string
@@ -259,16 +263,19 @@ func (w *walker) recordLine(e *event) error {
 	if w.batch.First > w.held && w.loose == nil {
 		w.loose = &Damage{Position: w.sinceAt, Index: w.held, ID: w.sinceID}
 	}
-	e.kind, e.index, e.record = aRecord, w.tree.size, r
-	leaf := tlog.RecordHash(e.line)
-	w.tree.push(leaf)
+	e.kind, e.index, e.record, e.branch = aRecord, w.tree.size, r, b
+	e.leaf = tlog.RecordHash(e.line)
+	if tile, full := w.tree.push(e.leaf); full {
+		w.tiles = append(w.tiles, tile)
+	}
 	if r.Tenant == "" {
 		return nil
 	}
 	if b.seq == 1 {
-		b.name(w.origin, leaf)
+		b.name(w.origin, e.leaf)
 	}
-	w.grown.push(b, leaf)
+	w.grown.note(b)
+	e.before = b.push(e.leaf, e.index)
 	return nil
 }
 
