@@ -58,7 +58,7 @@ func (c *cli) check(cmd *cobra.Command, args []string, asJSON bool) error {
 		return exit(exitCannotRun, err)
 	}
 	settings, configErr := c.loadSettings(cmd, snapshot, err)
-	problems := slices.Concat(problemsOf(err), problemsOf(configErr), together(snapshot, settings), unfitToStart(settings))
+	problems := slices.Concat(problemsOf(err), problemsOf(configErr), misruled(snapshot), together(snapshot, settings), unfitToStart(settings))
 	if len(problems) > 0 {
 		return c.sayProblems(asJSON, problems)
 	}
@@ -103,14 +103,15 @@ func (c *cli) sayProblems(asJSON bool, problems registry.Problems) error {
 
 // report is what check says of a sound registry.
 type report struct {
-	OK       bool     `json:"ok"`
-	File     string   `json:"file"`
-	SHA256   string   `json:"sha256"`
-	Scope    string   `json:"limits_are"`
-	Keys     []limit  `json:"keys"`
-	Tenants  []limit  `json:"tenants"`
-	Services []limit  `json:"services"`
-	Warnings []string `json:"warnings"`
+	OK       bool       `json:"ok"`
+	File     string     `json:"file"`
+	SHA256   string     `json:"sha256"`
+	Scope    string     `json:"limits_are"`
+	Keys     []limit    `json:"keys"`
+	Tenants  []limit    `json:"tenants"`
+	Services []limit    `json:"services"`
+	Rules    []ruleLine `json:"rules"`
+	Warnings []string   `json:"warnings"`
 }
 
 // limit is one line of a table. A missing value is no limit.
@@ -165,6 +166,7 @@ func newReport(s *registry.Snapshot, e *registry.Effective) report {
 		line.Timeout = service.Timeout.String()
 		r.Services = append(r.Services, line)
 	}
+	r.Rules = ruleLines(s)
 	for _, w := range warnings(s) {
 		r.Warnings = append(r.Warnings, w.Error())
 	}
@@ -189,6 +191,7 @@ func (r report) print(out io.Writer) error {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", l.Name, rateText(l.RPS), burstText(l), orDash(l.Source),
 			countText(l.MaxInflight), orDash(l.MaxInflightSource), l.Timeout)
 	}
+	printRules(w, r.Rules)
 	if r.defaulted() {
 		fmt.Fprintf(w, "\nA burst marked (defaulted) is not in the file: it is one second of its rate, at least 1.\n")
 	}

@@ -66,8 +66,41 @@ A burst marked (defaulted) is not in the file: it is one second of its rate, at 
 	}
 }
 
+// TestCheckListsRules: identity limits and rules, with what is switched off.
+func TestCheckListsRules(t *testing.T) {
+	file := "version: 1\nidentity_limits: {org: 5, user: 0}\nrules:\n  - {name: per-ip, key: client_ip, window: 1m, max: 10}\n" +
+		"  - {name: bytes, key: org, window: 1h, max: \"user == null ? 1 : 2\", count: bytes, mode: observe, when: \"true\"}\n  - {name: idle, key: org, window: 1h, max: 0}\n"
+	code, out, errs := runCheck(t, file, nil, "r.yaml")
+	want := `
+RULE    KEY        WHEN  COUNT     MAX                   WINDOW  MODE     FROM
+user    user       -     requests  off                   1s      enforce  r.yaml:2:27
+org     org        -     requests  5                     1s      enforce  r.yaml:2:19
+per-ip  client_ip  -     requests  10                    1m0s    enforce  r.yaml:4:5
+bytes   org        true  bytes     user == null ? 1 : 2  1h0m0s  observe  r.yaml:5:5
+idle    org        -     requests  off                   1h0m0s  enforce  r.yaml:6:5
+`
+	if code != exitDone || errs != "" || !strings.Contains(out, want) {
+		t.Errorf("exit %d %s\n%s", code, errs, out)
+	}
+}
+
+// TestCheckTellsOfExpressions beside every other mistake, in the order of the file.
+func TestCheckTellsOfExpressions(t *testing.T) {
+	file := "version: 1\nserver: {rate_key_rps: 0}\nrules:\n  - {name: a, key: usr, window: 1m, max: 5}\n  - {name: b, key: caller, window: 1x, max: caller, when: (}\n"
+	code, out, _ := runCheck(t, file, nil, "r.yaml")
+	want := `r.yaml:2:10: server.rate_key_rps: 0 disables the key limit while a tenant rate is on: AGENTGATE_RATE_TENANT_RPS is 100 (default)
+r.yaml:4:20: rules[0].key: undeclared reference to 'usr' (did you mean 'user'?) (at character 1)
+r.yaml:5:36: rules[1].window: "1x" is not a duration such as 250ms, 30s or 10m
+r.yaml:5:45: rules[1].max: yields a text, not a number
+r.yaml:5:59: rules[1].when: is no expression, from character 2 on: mismatched input '<EOF>'
+`
+	if diff := cmp.Diff(want, out); diff != "" || code != exitNotHold {
+		t.Errorf("exit %d %s", code, diff)
+	}
+}
+
 func TestCheckJSON(t *testing.T) {
-	code, out, _ := runCheck(t, soundRegistry+"rules: [{name: r, key: user, window: 1m, max: 5}]\n", nil, "--json", "r.yaml")
+	code, out, _ := runCheck(t, soundRegistry+"tunnels: {allow: [\"a.example:443\"]}\n", nil, "--json", "r.yaml")
 	var r report
 	if err := json.Unmarshal([]byte(out), &r); err != nil || code != exitDone {
 		t.Fatalf("%d %v %s", code, err, out)
@@ -75,7 +108,7 @@ func TestCheckJSON(t *testing.T) {
 	if !r.OK || len(r.SHA256) != 64 || *r.Keys[0].RPS != 5 || !r.Tenants[0].BurstDefaulted || *r.Tenants[0].MaxInflight != 64 || r.Services[1].RPS != nil {
 		t.Errorf("%s", out)
 	}
-	if diff := cmp.Diff([]string{"r.yaml:15:9: rules[0]: this version enforces no rules"}, r.Warnings); diff != "" {
+	if diff := cmp.Diff([]string{"r.yaml:15:1: tunnels: this version opens no tunnels"}, r.Warnings); diff != "" {
 		t.Error(diff)
 	}
 

@@ -117,7 +117,7 @@ func (r rules) explain(q explain.Question, stored []store.Key, now time.Time, wi
 	if key == nil {
 		return explain.Answer{}, noSuchKeyError{q.Key, r.snapshot.File}
 	}
-	with.Settings, with.Registry, with.Effective = r.settings, r.snapshot, r.effective
+	with.Settings, with.Registry, with.Effective, with.Rules = r.settings, r.snapshot, r.effective, r.extra
 	return with.Explain(q, key, unserved, now)
 }
 
@@ -171,9 +171,9 @@ func printAnswer(w *tabwriter.Writer, a explain.Answer) {
 	}
 	for i, r := range a.Rules {
 		if i == 0 {
-			fmt.Fprintf(w, "\nSTEP\tRULE\tKEY\tWHEN\tMAX\tWINDOW\tMODE\tFROM\tAPPLIES\n")
+			fmt.Fprintf(w, "\nSTEP\tRULE\tKEY\tWHEN\tCOUNT\tMAX\tWINDOW\tMODE\tFROM\tAPPLIES\n")
 		}
-		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Step, r.Name, printable(r.Key), orDash(printable(r.When)), printable(r.Max),
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Step, r.Name, printable(r.Key), orDash(printable(r.When)), printable(r.Count), printable(r.Max),
 			r.Window, r.Mode, r.Source, printable(r.Applies))
 	}
 	fmt.Fprintf(w, "\nLimits are %s.\n", a.LimitsAre)

@@ -18,7 +18,7 @@ func limitsInForce(r report) []any {
 		}
 		return slog.Group(name, attrs...)
 	}
-	return []any{group("keys", r.Keys), group("tenants", r.Tenants), group("services", r.Services)}
+	return []any{group("keys", r.Keys), group("tenants", r.Tenants), group("services", r.Services), rulesInForce(r.Rules)}
 }
 
 // limitText is a limit in a few words, such as "5/s burst 10 inflight 8".

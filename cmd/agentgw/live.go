@@ -18,6 +18,7 @@ import (
 	"agentgw/internal/gateway"
 	"agentgw/internal/identity"
 	"agentgw/internal/registry"
+	extra "agentgw/internal/rules"
 	"agentgw/internal/store"
 	"agentgw/internal/vault"
 )
@@ -30,11 +31,16 @@ type rules struct {
 	settings  *config.Settings
 	snapshot  *registry.Snapshot
 	effective *registry.Effective
+	extra     *extra.Set // the registry's rules, compiled
 }
 
 func newRules(settings *config.Settings, snapshot *registry.Snapshot) (rules, error) {
 	effective, err := snapshot.Effective(defaults(settings))
-	return rules{settings, snapshot, effective}, err
+	if err != nil {
+		return rules{}, err
+	}
+	set, err := extra.Compile(snapshot)
+	return rules{settings, snapshot, effective, set}, err
 }
 
 // live keeps the gateway in step with the registry file and the state store. A
@@ -82,7 +88,7 @@ func (l *live) refresh(ctx context.Context) error {
 	for _, err := range unfit {
 		l.log.Warn("a key of the state store is not served", "error", err)
 	}
-	return l.gateway.Use(running.settings, running.snapshot, running.effective, keys)
+	return l.gateway.Use(running.settings, running.snapshot, running.effective, running.extra, keys)
 }
 
 // reload takes over the registry file as it is now. The next call of everybody
@@ -166,7 +172,7 @@ func (l *live) switchLocked(ctx context.Context, next rules) error {
 	if err := errors.Join(append(unfit, err)...); err != nil {
 		return err
 	}
-	if err := l.gateway.Use(next.settings, next.snapshot, next.effective, keys); err != nil {
+	if err := l.gateway.Use(next.settings, next.snapshot, next.effective, next.extra, keys); err != nil {
 		return err
 	}
 	l.state.Store(&state{rules: next, since: l.clock.Now()})

@@ -28,14 +28,16 @@ var (
 	processInFlightDesc = prometheus.NewDesc("agentgate_process_inflight", "Calls of the whole process in flight.", nil, nil)
 	processCapDesc      = prometheus.NewDesc("agentgate_process_inflight_limit", "Cap of the process's calls in flight; 0 is none.", nil, nil)
 
-	entriesDesc    = prometheus.NewDesc("agentgate_limiter_entries", "Entries in a limiter table.", []string{"table"}, nil)
-	sizeDesc       = prometheus.NewDesc("agentgate_limiter_table_size", "Entries that a limiter table keeps besides the pinned.", []string{"table"}, nil)
-	pinnedDesc     = prometheus.NewDesc("agentgate_limiter_pinned", "Entries with calls in flight.", []string{"table"}, nil)
-	evictedDesc    = prometheus.NewDesc("agentgate_limiter_evictions_total", "Entries forgotten to make room.", []string{"table"}, nil)
-	sweptDesc      = prometheus.NewDesc("agentgate_limiter_swept_total", "Entries forgotten after idling.", []string{"table"}, nil)
-	overflowedDesc = prometheus.NewDesc("agentgate_limiter_overflowed_total", "Decisions by a shared entry, as the table was full and nothing could go.", []string{"table"}, nil)
-	owingDesc      = prometheus.NewDesc("agentgate_limiter_unexpired_evictions_total", "Entries forgotten while they owed; stays 0.", []string{"table"}, nil)
-	leakedDesc     = prometheus.NewDesc("agentgate_limiter_tickets_leaked_total", "Slots lost without a release; stays 0.", nil, nil)
+	entriesDesc        = prometheus.NewDesc("agentgate_limiter_entries", "Entries in a limiter table.", []string{"table"}, nil)
+	sizeDesc           = prometheus.NewDesc("agentgate_limiter_table_size", "Entries that a limiter table keeps besides the pinned.", []string{"table"}, nil)
+	pinnedDesc         = prometheus.NewDesc("agentgate_limiter_pinned", "Entries with calls in flight.", []string{"table"}, nil)
+	evictedDesc        = prometheus.NewDesc("agentgate_limiter_evictions_total", "Entries forgotten to make room.", []string{"table"}, nil)
+	sweptDesc          = prometheus.NewDesc("agentgate_limiter_swept_total", "Entries forgotten after idling.", []string{"table"}, nil)
+	overflowedDesc     = prometheus.NewDesc("agentgate_limiter_overflowed_total", "Decisions by a shared entry, as the table was full and nothing could go.", []string{"table"}, nil)
+	owingDesc          = prometheus.NewDesc("agentgate_limiter_unexpired_evictions_total", "Entries forgotten while they owed; stays 0.", []string{"table"}, nil)
+	ruleEntriesDesc    = prometheus.NewDesc("agentgate_rule_entries", "Partition keys that a rule has counted for in its window.", []string{"rule"}, nil)
+	ruleOverflowedDesc = prometheus.NewDesc("agentgate_rule_overflowed_total", "Counts of a rule that were added to a shared one, as there was no room for more partition keys.", []string{"rule"}, nil)
+	leakedDesc         = prometheus.NewDesc("agentgate_limiter_tickets_leaked_total", "Slots lost without a release; stays 0.", nil, nil)
 )
 
 // named returns the partition keys of named tenants, such as tenant:acme.
@@ -52,7 +54,8 @@ func (c *limiterCollector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		inFlightDesc, capDesc, tokensDesc, bucketsDesc,
 		serviceInFlightDesc, serviceCapDesc, processInFlightDesc, processCapDesc,
-		entriesDesc, sizeDesc, pinnedDesc, evictedDesc, sweptDesc, overflowedDesc, owingDesc, leakedDesc,
+		entriesDesc, sizeDesc, pinnedDesc, evictedDesc, sweptDesc, overflowedDesc, owingDesc,
+		ruleEntriesDesc, ruleOverflowedDesc, leakedDesc,
 	} {
 		out <- d
 	}
@@ -81,6 +84,10 @@ func (c *limiterCollector) Collect(out chan<- prometheus.Metric) {
 	readings(out).gauge(processInFlightDesc, st.Process.InFlight)
 	readings(out).gauge(processCapDesc, st.Process.Cap)
 	tables(out, st)
+	for _, r := range st.Rules {
+		readings(out).gauge(ruleEntriesDesc, r.Entries, r.Name)
+		readings(out).counter(ruleOverflowedDesc, r.Overflowed, r.Name)
+	}
 	readings(out).counter(leakedDesc, st.LeakedTickets)
 }
 

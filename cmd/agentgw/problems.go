@@ -8,6 +8,7 @@ import (
 
 	"agentgw/internal/config"
 	"agentgw/internal/registry"
+	extra "agentgw/internal/rules"
 	"agentgw/internal/vault"
 )
 
@@ -53,6 +54,13 @@ func together(snapshot *registry.Snapshot, settings *config.Settings) registry.P
 		d.TenantRPS, d.TenantBurst = 0, 0
 	}
 	_, err := snapshot.Effective(d)
+	return problemsOf(err)
+}
+
+// misruled finds what is wrong with the expressions of the file's rules, as far as
+// it could be read.
+func misruled(snapshot *registry.Snapshot) registry.Problems {
+	_, err := extra.Compile(snapshot)
 	return problemsOf(err)
 }
 

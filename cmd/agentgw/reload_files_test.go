@@ -41,7 +41,7 @@ func (r *reloading) config() (c configSeen) {
 // serves on, everybody who looks is told at once, and the file is taken over
 // again when it is back.
 func TestReloadOfWhatIsNoRegistry(t *testing.T) {
-	const tenant = "{rps: 10, burst: 10}"
+	const tenant = "{rps: 100, burst: 100}"
 	r := newReloading(t, tenant)
 	before := r.config()
 	put := func(text []byte) func() error {

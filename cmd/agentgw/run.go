@@ -120,6 +120,7 @@ func start(settings *config.Settings, snapshot *registry.Snapshot, read reader, 
 	s.nanos = ratelimit.NewClock(s.clock)
 	s.limiter = ratelimit.NewLocal(ratelimit.Options{
 		TableSize: settings.RateTableSize, Idle: settings.RateIdle, Clock: s.nanos,
+		Epoch:  s.clock.Now().UnixNano() - s.nanos.Nanos(),
 		Warn:   func(table string) { log.Warn("a limiter table is full; new entries share one", "table", table) },
 		Leaked: func(partition string) { log.Error("a slot was lost without a release", "partition", partition) },
 	})
@@ -132,7 +133,7 @@ func start(settings *config.Settings, snapshot *registry.Snapshot, read reader, 
 			s.metrics.Decided(service, string(code), limit)
 		},
 		Answered:   func(service string, after time.Duration) { s.metrics.Answered(service, after.Seconds()) },
-		Unrecorded: s.metrics.Unrecorded,
+		Unrecorded: s.metrics.Unrecorded, Observed: s.metrics.Observed,
 	})
 	s.live = &live{
 		read: read, store: s.store, vault: s.vault, gateway: s.gateway, clock: s.clock, log: log, inForce: s.metrics.RegistryInForce,

@@ -82,6 +82,7 @@ func (c *cli) readSettings(cmd *cobra.Command, purpose purpose) (*config.Setting
 	settings, configErr := c.loadSettings(cmd, snapshot, err)
 	problems := slices.Concat(problemsOf(err), problemsOf(configErr))
 	if purpose != toAdminister {
+		problems = append(problems, misruled(snapshot)...)
 		problems = append(problems, together(snapshot, settings)...)
 	}
 	if purpose == toStart {

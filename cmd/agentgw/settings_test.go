@@ -63,7 +63,7 @@ func TestSettingsAndTheirRegistry(t *testing.T) {
 // A section that is read but not acted upon is said at every start.
 func TestSettingsWarn(t *testing.T) {
 	t.Chdir(t.TempDir())
-	if err := os.WriteFile("registry.yaml", []byte("identity_limits: {user: 20}\n"), 0o600); err != nil {
+	if err := os.WriteFile("registry.yaml", []byte("tunnels: {allow: [\"a.example:443\"]}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	var errs bytes.Buffer
@@ -73,7 +73,7 @@ func TestSettingsWarn(t *testing.T) {
 	if _, _, err := c.settings(cmd); err != nil {
 		t.Fatal(err)
 	}
-	if want := "agentgw: warning: registry.yaml:1:1: identity_limits: this version enforces no identity limits\n"; errs.String() != want {
+	if want := "agentgw: warning: registry.yaml:1:1: tunnels: this version opens no tunnels\n"; errs.String() != want {
 		t.Error(errs.String())
 	}
 }

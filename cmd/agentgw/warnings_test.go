@@ -27,13 +27,13 @@ services:
   i: {base_url: "http://8.8.8.8"}
   j: {base_url: "http://internal.example"}
   k: {base_url: "http://localhost.example"}
-rules: [{name: r, key: user, window: 1m, max: 5}]
+tunnels: {allow: ["a.example:443"]}
 `
 	const what = ".base_url: every call will be refused: the address is private, loopback or link-local; if it is meant, add allow_private: true"
 	want := []string{
 		"r.yaml:4:15: services.a" + what, "r.yaml:5:17: services.b" + what, "r.yaml:6:17: services.c" + what, "r.yaml:7:17: services.d" + what,
 		"r.yaml:8:17: services.e" + what, "r.yaml:9:17: services.f" + what, "r.yaml:10:17: services.g" + what,
-		"r.yaml:15:9: rules[0]: this version enforces no rules",
+		"r.yaml:15:1: tunnels: this version opens no tunnels",
 	}
 	got, problems := checked(t, file)
 	if diff := cmp.Diff(want, got.Warnings); diff != "" || problems != nil {

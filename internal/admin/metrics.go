@@ -13,6 +13,7 @@ type Metrics struct {
 	commits   prometheus.Histogram
 	records   prometheus.Counter
 	lost      prometheus.Counter
+	observed  *prometheus.CounterVec
 	inForce   prometheus.Gauge
 }
 
@@ -34,6 +35,9 @@ func NewMetrics() *Metrics {
 		records: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "agentgate_receipts_appended_total", Help: "Receipt records made durable.",
 		}),
+		observed: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "agentgate_rule_observed_total", Help: "Calls that ran and that a rule with mode: observe would have refused.",
+		}, []string{"rule"}),
 		lost: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "agentgate_receipts_lost_total", Help: "Receipt records that could not be written; the calls were refused, or let through where AGENTGATE_RECEIPT_ON_FAILURE is allow.",
 		}),
@@ -42,7 +46,7 @@ func NewMetrics() *Metrics {
 		}),
 	}
 	m.inForce.Set(1)
-	m.registry.MustRegister(m.decisions, m.upstream, m.commits, m.records, m.lost, m.inForce, collectors.NewGoCollector(),
+	m.registry.MustRegister(m.decisions, m.upstream, m.commits, m.records, m.lost, m.observed, m.inForce, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -69,6 +73,9 @@ func (m *Metrics) Committed(records int, seconds float64) {
 
 // Unrecorded counts a record that could not be written.
 func (m *Metrics) Unrecorded() { m.lost.Inc() }
+
+// Observed counts a call that a rule, which only observes, would have refused.
+func (m *Metrics) Observed(rule string) { m.observed.WithLabelValues(rule).Inc() }
 
 // RegistryInForce says whether the last reload succeeded.
 func (m *Metrics) RegistryInForce(ok bool) {

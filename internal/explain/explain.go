@@ -75,10 +75,20 @@ type Rule struct {
 	Key            string `json:"key"`
 	Window         string `json:"window"`
 	Max            string `json:"max"`
+	Count          string `json:"count"`
 	When           string `json:"when,omitempty"`
 	Cost           bool   `json:"cost,omitempty"`
 	Mode           string `json:"mode"`
 	OnStoreFailure string `json:"on_store_failure"`
 	Source         string `json:"source"`
 	Applies        string `json:"applies"` // whether to this call, as far as that can be told
+
+	Level *RuleLevel `json:"level,omitempty"` // absent where no running gateway was asked, or it cannot be told for whom
+}
+
+// RuleLevel is how the count stands that the call would meet.
+type RuleLevel struct {
+	Counted int64 `json:"counted"` // in this window
+	Max     int64 `json:"max"`
+	EndsMS  int64 `json:"window_ends_ms"` // in so many milliseconds
 }

@@ -18,6 +18,7 @@ import (
 type act struct {
 	Service, Action, Principal string
 	Params                     []byte // the object as it was sent; nil where none was
+	size                       int64  // of the whole body
 }
 
 // readAct reads and bounds the body of an act. Nothing of it is read before

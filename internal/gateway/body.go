@@ -21,7 +21,8 @@ type body struct {
 	left     int64 // bytes to come; -1 where that is not known
 	read     int64 // bytes so far
 	patience *patience
-	border   *running // of a stream of events; else nil
+	border   *running      // of a stream of events; else nil
+	count    func(n int64) // the bytes that rules count; nil where none does
 	finish   func() error
 	ended    bool
 }
@@ -40,6 +41,9 @@ func (b *body) Read(p []byte) (int, error) {
 	}
 	n, err := b.res.Body.Read(p)
 	b.read += int64(n)
+	if b.count != nil {
+		b.count(int64(n)) // before the end, which whoever waits for it may follow with a call
+	}
 	b.patience.heard()
 	if b.border != nil && n > 0 {
 		b.border.saw(p[:n])

@@ -48,8 +48,8 @@ func BenchmarkControls(b *testing.B) {
 				err := g.identify(&call, at)
 				charge, refused := g.chargeKey(&call, &out)
 				call.Act = body
-				_, _, denied := authorize(call.view.registry, call.Key, call.Act)
-				ticket, full := g.admit(&call, service, charge, &out, at)
+				_, action, denied := authorize(call.view.registry, call.Key, call.Act)
+				ticket, full := g.admit(&call, service, action, charge, &out, at)
 				_, missing := g.openCredential(&call, service)
 				ticket.Release()
 				for _, e := range []*Error{err, refused, denied, full, missing} {
@@ -120,7 +120,7 @@ func controlled(b *testing.B, n int, upstream string, log Receipts) (*Gateway, [
 		Vault: credentials, Clock: clock, Nanos: nanos, Log: slog.New(slog.DiscardHandler),
 		Limiter:  ratelimit.NewLocal(ratelimit.Options{Clock: nanos, TableSize: 4 * n}),
 		Receipts: log, UserAgent: "agentgw/bench", ParamsKey: []byte("k"),
-		Decided: func(string, Code, string) {}, Answered: func(string, time.Duration) {}, Unrecorded: func() {},
+		Decided: func(string, Code, string) {}, Answered: func(string, time.Duration) {}, Unrecorded: func() {}, Observed: func(string) {},
 	})
 	must(err)
 	snapshot, err := registry.Parse("registry.yaml", []byte("version: 1\nservices:\n  tools:\n    base_url: "+upstream+"\n"+
@@ -140,6 +140,6 @@ func controlled(b *testing.B, n int, upstream string, log Receipts) (*Gateway, [
 	}
 	directory, err := identity.NewDirectory(keys)
 	must(err)
-	must(g.Use(settings, snapshot, effective, directory))
+	must(g.Use(settings, snapshot, effective, nil, directory))
 	return g, tokens
 }

@@ -11,11 +11,13 @@ import (
 	"agentgw/internal/identity"
 	"agentgw/internal/ratelimit"
 	"agentgw/internal/registry"
+	"agentgw/internal/rules"
 )
 
 // Levels tell how limits stand in a gateway that runs.
 type Levels interface {
 	Look(r *ratelimit.Ref, now int64) ratelimit.Entry
+	Counted(r *ratelimit.Rule, partition string, now int64) (used int64, left time.Duration)
 	Stats() ratelimit.Stats
 }
 
@@ -26,6 +28,7 @@ type Explainer struct {
 	Settings  *config.Settings
 	Registry  *registry.Snapshot
 	Effective *registry.Effective
+	Rules     *rules.Set
 
 	Levels Levels          // nil: nobody runs, and the answer has no levels
 	Nanos  ratelimit.Clock // of Levels
@@ -42,7 +45,7 @@ func (x Explainer) Explain(q explain.Question, key *identity.Key, unserved strin
 	if err != nil {
 		return a, err
 	}
-	v, err := newView(x.Settings, x.Registry, x.Effective, keys)
+	v, err := newView(x.Settings, x.Registry, x.Effective, x.Rules, keys)
 	if err != nil {
 		return a, err
 	}
@@ -55,7 +58,7 @@ func (x Explainer) Explain(q explain.Question, key *identity.Key, unserved strin
 		return a, nil
 	}
 	a.Limits = append(a.Limits, x.rate(2, account.key, account.key.Partition(), x.Effective.Key(ownRate(x.Registry, key))))
-	service, _, refused := authorize(x.Registry, key, act{Service: q.Service, Action: q.Action, Principal: q.User})
+	service, action, refused := authorize(x.Registry, key, act{Service: q.Service, Action: q.Action, Principal: q.User})
 	if refused != nil {
 		why, source := whyOutOfScope(x.Registry, key, q)
 		a.Refused = refusalOf(4, refused, why, source)
@@ -64,7 +67,7 @@ func (x Explainer) Explain(q explain.Question, key *identity.Key, unserved strin
 	tenant := account.of(q.User)
 	a.Tenant = tenant.Partition()
 	a.Limits = append(a.Limits, x.admission(v, key, tenant, service)...)
-	a.Rules = append(a.Rules, x.rules()...)
+	a.Rules = append(a.Rules, x.rules(v, key, a.Tenant, q, action)...)
 	if x.Levels != nil && x.Levels.Look(tenant, 0).Blocked {
 		a.Refused = refusalOf(5, refuse(TenantBlocked, tenantBlocked), "an operator blocked "+a.Tenant+" in this process", "")
 		return a, nil
@@ -143,17 +146,6 @@ func (x Explainer) address() explain.Limit {
 		Step: 1, Limit: ratelimit.KindAddress.String(), Policy: policy(ratelimit.KindAddress), ChargedTo: "the client's address",
 		Off: n == 0, RPS: float64(n) / 60, Burst: n, Source: x.source("AGENTGATE_RATE_AUTH_PER_MINUTE"),
 	}
-}
-
-// rules are those of the registry.
-func (x Explainer) rules() (list []explain.Rule) {
-	for _, r := range x.Registry.Rules {
-		list = append(list, explain.Rule{
-			Step: 5, Name: r.Name, Key: r.Key, Window: r.Window.String(), Max: r.Max, When: r.When, Cost: r.Cost,
-			Mode: r.Mode, OnStoreFailure: r.OnStoreFailure, Source: r.Pos.String(), Applies: "no: this version enforces no rules",
-		})
-	}
-	return list
 }
 
 // source is where a setting comes from, and its name: of a default too.

@@ -16,8 +16,8 @@ const (
 // tell sets the RateLimit fields from the decision itself, never from a second
 // look. A later step adds its limits to those that an earlier one reached. Both
 // values are cut from one string, which is most of what telling costs.
-func tell(out *answer, v ratelimit.Verdict) {
-	var room [2][384]byte // for every limit there is; more would only cost an allocation
+func tell(out *answer, v ratelimit.Verdict, uses []ratelimit.Use) {
+	var room [2][384]byte // for every limit but rules; more would only cost an allocation
 	policies, states := room[0][:0], room[1][:0]
 	h := out.Header()
 	// A refusal at admission reads the key again, after the refund: its word
@@ -28,6 +28,11 @@ func tell(out *answer, v ratelimit.Verdict) {
 	}
 	for r := range v.Readings() {
 		policies, states = appendPolicy(policies, r), appendState(states, r)
+	}
+	for i := range uses { // what only observes is not the agent's business
+		if r := uses[i].Reading(); r.Kind != 0 && !uses[i].Rule.Observes() {
+			policies, states = appendPolicy(policies, r), appendState(states, r)
+		}
 	}
 	if len(policies) == 0 {
 		return
@@ -72,5 +77,9 @@ func appendName(b []byte, r ratelimit.Reading) []byte {
 	if len(b) > 0 {
 		b = append(b, ", "...)
 	}
-	return append(append(append(b, '"'), policy(r.Kind)...), '"')
+	name := r.Name
+	if name == "" {
+		name = policy(r.Kind)
+	}
+	return append(append(append(b, '"'), name...), '"')
 }

@@ -71,6 +71,13 @@ func (g *Gateway) forward(call *Call, service *registry.Service, target *registr
 		release()
 		return nil
 	}
+	if flowing := call.flowing(); len(flowing) > 0 {
+		b.count = func(n int64) {
+			for _, u := range flowing {
+				g.limiter.Count(u, n, g.nanos.Nanos())
+			}
+		}
+	}
 	lent := &g.answers
 	if isEvents(res.Header.Get("Content-Type")) {
 		running.stream()

@@ -2,8 +2,8 @@
 //
 // Every way in builds the same Call and hands it to the same function, serve in
 // pipeline.go, whose steps run in one fixed order: identify the caller, charge
-// the key, read the request, check the scope, admit (tenant and service buckets
-// and a slot, all or none), verify the delegation, open the credential, build
+// the key, read the request, check the scope, admit (tenant and service buckets,
+// rules and a slot, all or none), verify the delegation, open the credential, build
 // the request, write the intent, call the upstream. Nothing else decides.
 //
 // The slot is held, and the receipt open, to the last byte of the answer; both
@@ -53,6 +53,10 @@ type Limiter interface {
 	// Admit takes all else that a call needs, or nothing. The ticket of a call
 	// that it admits must be released.
 	Admit(c ratelimit.Charge, a ratelimit.Admission, now int64) (ratelimit.Ticket, ratelimit.Verdict)
+	// Count counts more for a rule that was asked, whether there is room or not.
+	Count(u *ratelimit.Use, n, now int64)
+	// Counted reads what a rule has counted in its window, and how long that lasts.
+	Counted(r *ratelimit.Rule, partition string, now int64) (used int64, left time.Duration)
 	// Peek reads what is left, and takes nothing.
 	Peek(r *ratelimit.Ref, now int64) (bucket, slots ratelimit.Reading)
 	// Refused notes for operators that a call of a tenant was refused, and how the
@@ -82,6 +86,9 @@ type Parts struct {
 	Answered func(service string, after time.Duration)
 	// Unrecorded is told of every record that could not be written.
 	Unrecorded func()
+	// Observed is told of every call that a rule would have refused, by its name,
+	// had it not been there to observe.
+	Observed func(rule string)
 }
 
 // Gateway is the agents' side of the product. Safe for concurrent use.
@@ -98,6 +105,7 @@ type Gateway struct {
 	decided    func(string, Code, string)
 	answered   func(string, time.Duration)
 	unrecorded func()
+	observed   func(string)
 	public     *http.Transport
 	private    *http.Transport
 	answers    buffers
@@ -112,7 +120,7 @@ func New(p Parts) *Gateway {
 		limiter: p.Limiter, nanos: p.Nanos, receipts: p.Receipts, vault: p.Vault,
 		clock: p.Clock, log: p.Log, replica: p.Replica, userAgent: p.UserAgent,
 		salts:   sync.Pool{New: func() any { return hmac.New(sha256.New, p.ParamsKey) }},
-		decided: p.Decided, answered: p.Answered, unrecorded: p.Unrecorded,
+		decided: p.Decided, answered: p.Answered, unrecorded: p.Unrecorded, observed: p.Observed,
 		public: newTransport(false), private: newTransport(true),
 		answers: buffers{size: answerBuffer}, events: buffers{size: eventBuffer},
 	}

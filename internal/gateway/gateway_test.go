@@ -23,6 +23,7 @@ import (
 	"agentgw/internal/ratelimit"
 	"agentgw/internal/receipts"
 	"agentgw/internal/registry"
+	"agentgw/internal/rules"
 	"agentgw/internal/vault"
 )
 
@@ -213,7 +214,7 @@ func (s setup) world(t testing.TB, upstream http.HandlerFunc, keys ...*identity.
 		s.vault = empty{}
 	}
 	w.nanos = ratelimit.NewClock(w.clock)
-	options := ratelimit.Options{Clock: w.nanos}
+	options := ratelimit.Options{Clock: w.nanos, Epoch: w.clock.Now().UnixNano()}
 	if s.limiter != nil {
 		s.limiter(&options)
 	}
@@ -226,11 +227,16 @@ func (s setup) world(t testing.TB, upstream http.HandlerFunc, keys ...*identity.
 		Limiter: w.limiter, Nanos: w.nanos, Receipts: w.ledger, Vault: s.vault, Clock: clock,
 		Log: slog.New(slog.NewTextHandler(&w.logged, nil)), Replica: "r", UserAgent: "agentgw/test", ParamsKey: []byte("k"),
 		Decided: w.count, Answered: func(string, time.Duration) {}, Unrecorded: func() { w.lost.Add(1) },
+		Observed: func(rule string) { w.count("", "observed", rule) },
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := w.gateway.Use(w.settings, snapshot, effective, directory); err != nil {
+	set, err := rules.Compile(snapshot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.gateway.Use(w.settings, snapshot, effective, set, directory); err != nil {
 		t.Fatal(err)
 	}
 	w.server = httptest.NewServer(w.gateway.Handler())

@@ -42,26 +42,28 @@ const (
 // chargeKey is step 2.
 func (g *Gateway) chargeKey(call *Call, out *answer) (ratelimit.Charge, *Error) {
 	charge := g.limiter.Take(call.account.key, g.nanos.Nanos())
-	tell(out, charge.Verdict())
+	tell(out, charge.Verdict(), nil)
 	if charge.Refused() {
 		return charge, g.refusal(call, charge.Verdict())
 	}
 	return charge, nil
 }
 
-// admit is step 5: tenant bucket, service bucket and slot, all or none.
-func (g *Gateway) admit(call *Call, service *registry.Service, charge ratelimit.Charge, out *answer, at *attempt) (ratelimit.Ticket, *Error) {
+// admit is step 5: tenant bucket, service bucket, rules and slot, all or none.
+func (g *Gateway) admit(call *Call, service *registry.Service, action *registry.Action, charge ratelimit.Charge, out *answer, at *attempt) (ratelimit.Ticket, *Error) {
 	tenant := call.account.of(call.Act.Principal)
 	at.record.Tenant = tenant.Partition()
 	limits := call.view.services[service.Name]
+	call.uses = g.uses(call, action, tenant.Partition())
 	ticket, v := g.limiter.Admit(charge, ratelimit.Admission{
 		Tenant: tenant, Bucket: call.account.at(limits, call.Key), Service: limits.slots,
-		Process: int64(call.view.settings.MaxInflight),
+		Process: int64(call.view.settings.MaxInflight), Uses: call.uses,
 	}, g.nanos.Nanos())
-	tell(out, v)
+	tell(out, v, call.uses)
 	if v.Outcome != ratelimit.Admitted {
 		return ticket, g.refusal(call, v)
 	}
+	g.showObserved(call)
 	return ticket, nil
 }
 
@@ -70,6 +72,10 @@ func (g *Gateway) refusal(call *Call, v ratelimit.Verdict) *Error {
 	e := &Error{Code: RateLimited, Limit: v.Limit.String(), Wait: v.Wait, Never: v.Never}
 	starved := false // of a slot
 	for kind := range v.Violated() {
+		if kind == ratelimit.KindRule {
+			e.Violated = append(e.Violated, refusing(call.uses)...)
+			continue
+		}
 		e.Violated = append(e.Violated, policy(kind))
 		starved = starved || kind.Gauge()
 	}
@@ -91,6 +97,8 @@ func (g *Gateway) refusal(call *Call, v ratelimit.Verdict) *Error {
 	case v.Outcome == ratelimit.Blocked:
 		e = refuse(TenantBlocked, tenantBlocked)
 		e.Never = v.Never
+	case v.Limit == ratelimit.KindRule:
+		e.Limit, e.Message = v.Rule, ruleRefusal(call, v)
 	case v.Limit == ratelimit.KindKey && starved:
 		e.Message = fmt.Sprintf("this key was refused for want of an in-flight place more often than ten times its limit of %d calls at once, refilled over %s; from here on it pays for each such refusal: wait %s, and call again when a call or stream has ended", reading.Quota, reading.Window, inWords(v.Wait))
 	default:

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 
 	"agentgw/internal/identity"
+	"agentgw/internal/ratelimit"
 	"agentgw/internal/receipts"
 	"agentgw/internal/registry"
 	"agentgw/internal/vault"
@@ -18,8 +19,9 @@ type Call struct {
 	Address   netip.Addr
 	Key       *identity.Key
 	Act       act
-	view      *view    // the one registry snapshot that decides this call
-	account   *account // of Key, in view
+	view      *view           // the one registry snapshot that decides this call
+	account   *account        // of Key, in view
+	uses      []ratelimit.Use // the rules that apply to it; nil before step 5
 }
 
 // serve takes one call through the gateway. The order of its steps is the
@@ -61,7 +63,7 @@ func (g *Gateway) steps(call *Call, out *answer, at *attempt) *Error {
 	if err != nil {
 		return err
 	}
-	ticket, err := g.admit(call, service, charge, out, at)
+	ticket, err := g.admit(call, service, action, charge, out, at)
 	if err != nil {
 		g.noteRefusal(call, err)
 		return err
@@ -95,6 +97,7 @@ func (g *Gateway) read(call *Call, out *answer, at *attempt) *Error {
 		return err
 	}
 	call.Act = body
+	call.Act.size = n
 	at.record.Service, at.record.Action, at.record.Principal = body.Service, body.Action, body.Principal
 	at.record.Params = g.hashParams(at.id(), body.Params)
 	return nil

@@ -10,6 +10,7 @@ import (
 	"agentgw/internal/identity"
 	"agentgw/internal/ratelimit"
 	"agentgw/internal/registry"
+	"agentgw/internal/rules"
 )
 
 // view is everything that decides one call, as it stood when the call came. What
@@ -24,6 +25,8 @@ type view struct {
 	services map[string]*service
 	named    map[string]*ratelimit.Ref // the registry's tenants, by partition key
 	failures dated                     // of authentication, for each client address
+	rules    *rules.Set
+	windows  []*ratelimit.Rule // of each of the rules
 }
 
 // dated is a limit and since when it has been in force, in the limiter's time.
@@ -53,9 +56,9 @@ type service struct {
 }
 
 // Use makes the next call, and every one after it, be decided by these settings,
-// this registry and these keys. A call under way keeps what it began with.
-func (g *Gateway) Use(settings *config.Settings, snapshot *registry.Snapshot, effective *registry.Effective, keys *identity.Directory) error {
-	v, err := newView(settings, snapshot, effective, keys)
+// this registry with its rules, and these keys. A call under way keeps what it began with.
+func (g *Gateway) Use(settings *config.Settings, snapshot *registry.Snapshot, effective *registry.Effective, set *rules.Set, keys *identity.Directory) error {
+	v, err := newView(settings, snapshot, effective, set, keys)
 	if err != nil {
 		return err
 	}
@@ -74,9 +77,9 @@ func (g *Gateway) Use(settings *config.Settings, snapshot *registry.Snapshot, ef
 }
 
 // newView works out what calls are decided by.
-func newView(settings *config.Settings, snapshot *registry.Snapshot, effective *registry.Effective, keys *identity.Directory) (*view, error) {
+func newView(settings *config.Settings, snapshot *registry.Snapshot, effective *registry.Effective, set *rules.Set, keys *identity.Directory) (*view, error) {
 	v := &view{
-		settings: settings, registry: snapshot, keys: keys,
+		settings: settings, registry: snapshot, keys: keys, rules: set, windows: newWindows(set),
 		services: make(map[string]*service, len(snapshot.Services)), named: make(map[string]*ratelimit.Ref, len(snapshot.Tenants)),
 	}
 	perMinute := int64(settings.RateAuthPerMinute)

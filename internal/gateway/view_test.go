@@ -16,6 +16,7 @@ import (
 	"agentgw/internal/identity"
 	"agentgw/internal/ratelimit"
 	"agentgw/internal/registry"
+	"agentgw/internal/rules"
 )
 
 // use gives the world's gateway another registry and other keys.
@@ -39,7 +40,11 @@ func (w *world) useDefaults(defaults registry.Defaults, file string, keys ...*id
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	if err := w.gateway.Use(w.settings, snapshot, effective, directory); err != nil {
+	set, err := rules.Compile(snapshot)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if err := w.gateway.Use(w.settings, snapshot, effective, set, directory); err != nil {
 		w.t.Fatal(err)
 	}
 }

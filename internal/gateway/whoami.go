@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"agentgw/internal/ratelimit"
+	"agentgw/internal/rules"
 )
 
 // level is one limit of a key and what is left of it. A limit that is off has none.
@@ -13,6 +14,8 @@ type level struct {
 	OnBehalfOf  string `json:"on_behalf_of,omitempty"` // of a person's tenant
 	Service     string `json:"service,omitempty"`      // of the key's bucket at a service
 	Burst       int64  `json:"burst,omitempty"`
+	Max         int64  `json:"max,omitempty"`          // of an identity limit
+	Window      string `json:"window,omitempty"`       // likewise
 	MaxInflight int64  `json:"max_inflight,omitempty"` // of slots
 	Remaining   int64  `json:"remaining"`
 }
@@ -21,10 +24,33 @@ type level struct {
 // token but the one that the request itself has cost.
 func (g *Gateway) whoami(call *Call) map[string]any {
 	k := call.Key
-	return map[string]any{
+	me := map[string]any{
 		"id": k.ID, "services": k.Services, "actions": k.Actions, "users": k.Users, "tenant": k.Tenant,
-		"limits": g.levels(call),
+		"limits": append(g.levels(call), g.identityLevels(call)...),
 	}
+	for name, owner := range map[string]string{"user": k.User, "space": k.Space, "org": k.Org} {
+		if owner != "" {
+			me[name] = owner
+		}
+	}
+	return me
+}
+
+// identityLevels reads the limits that the key shares with its owners' others. What
+// other rules mean to a call, only the call shows.
+func (g *Gateway) identityLevels(call *Call) (list []level) {
+	k, now := call.Key, g.nanos.Nanos()
+	for i, r := range call.view.rules.Rules() {
+		charge, applies := rules.Charge{}, false
+		if r.Identity {
+			charge, applies = r.Charge(&rules.Call{User: k.User, Space: k.Space, Org: k.Org})
+		}
+		if applies {
+			used, _ := g.limiter.Counted(call.view.windows[i], charge.Partition, now)
+			list = append(list, level{Limit: r.Name, Max: charge.Max, Window: r.Window.String(), Remaining: max(0, charge.Max-used)})
+		}
+	}
+	return list
 }
 
 // levels reads the limits of the caller's key: its own, those of the tenants that

@@ -80,62 +80,12 @@ func (r *reader) tunnels(e entry) *Tunnels {
 	return t
 }
 
-// rules reads the extra limits.
-func (r *reader) rules(e entry) []Rule {
-	var list []Rule
-	seen := map[string]entry{}
-	for _, item := range r.items(e) {
-		o := r.object(item.value, item.path, "name", "key", "window", "max", "when", "cost", "mode", "on_store_failure")
-		rule := Rule{
-			Key:            r.needText(o, "key"),
-			Max:            r.needText(o, "max"),
-			When:           r.optionalText(o, "when"),
-			Cost:           r.optionalBoolean(o, "cost"),
-			Mode:           r.choice(o, "mode", "enforce", "observe"),
-			OnStoreFailure: r.choice(o, "on_store_failure", "open", "local", "closed"),
-			Pos:            r.pos(item.value),
-		}
-		if m, ok := o.need("name"); ok {
-			if rule.Name = r.id(m); rule.Name != "" {
-				once(r, seen, rule.Name, m)
-			}
-		}
-		if m, ok := o.need("window"); ok {
-			if rule.Window = r.duration(m); rule.Window == 0 {
-				r.fail(m.value, m.path, "a window must be longer than 0")
-			}
-		}
-		if m, ok := o.get("max"); ok && m.value.Style&quoted == 0 && (m.value.ShortTag() == "!!int" || m.value.ShortTag() == "!!float") {
-			r.decimal(m) // a bare number is held to the same form as everywhere
-		}
-		list = append(list, rule)
-	}
-	return list
-}
-
-func (r *reader) identityLimits(e entry) IdentityLimits {
-	o := r.object(e.value, e.path, "user", "space", "org")
-	l := IdentityLimits{Pos: r.pos(e.key)}
-	for name, field := range map[string]*float64{"user": &l.User, "space": &l.Space, "org": &l.Org} {
-		if m, ok := o.get(name); ok {
-			*field = r.decimal(m)
-		}
-	}
-	return l
-}
-
 // Unserved lists the sections of the file that are checked but not acted upon
 // by this version, so that nobody takes a limit for granted that is none.
 func (s *Snapshot) Unserved() Problems {
 	var list Problems
 	add := func(p Position, path, what string) {
 		list = append(list, Problem{File: p.File, Line: p.Line, Column: p.Column, Path: path, What: what})
-	}
-	for i, r := range s.Rules {
-		add(r.Pos, fmt.Sprintf("rules[%d]", i), "this version enforces no rules")
-	}
-	if !s.IdentityLimits.Empty() {
-		add(s.IdentityLimits.Pos, "identity_limits", "this version enforces no identity limits")
 	}
 	for i, issuer := range s.Issuers {
 		add(issuer.Pos, fmt.Sprintf("issuers[%d]", i), "this version takes no OpenID Connect tokens")

@@ -103,11 +103,26 @@ func TestWholeFile(t *testing.T) {
 	if s.Tunnels.BytesPerWindow != 100<<20 || s.Tunnels.Window != time.Hour || s.Tunnels.OnExhausted != "finish" || len(s.Tunnels.Allow) != 3 {
 		t.Errorf("%+v", s.Tunnels)
 	}
-	if r := s.Rules[0]; r.Max != "5" || r.Window != time.Minute || r.Mode != "enforce" || r.OnStoreFailure != "open" {
-		t.Errorf("%+v", r)
+	at := func(line, column int) registry.Position {
+		return registry.Position{File: "testdata/whole.yaml", Line: line, Column: column}
 	}
-	if s.IdentityLimits.User != 20 || s.IdentityLimits.Space != 30 || s.IdentityLimits.Org != 60 {
-		t.Errorf("%+v", s.IdentityLimits)
+	if diff := cmp.Diff([]registry.Rule{{
+		Name: "per-ip", Key: "client_ip", Window: time.Minute, Most: 5, Count: registry.CountRequests, Mode: registry.ModeEnforce, OnStoreFailure: "open",
+		Pos: at(58, 5), KeyPos: at(58, 25), MaxPos: at(58, 53),
+	}, {
+		Name: "traffic", Key: "org == null\n? caller\n: org", Window: time.Hour, Most: 10 << 20, Count: registry.CountBytes, When: "true", Mode: registry.ModeObserve,
+		Cost: true, OnStoreFailure: "closed",
+		Pos: at(59, 5), KeyPos: at(60, 10), MaxPos: at(65, 10), CountPos: at(66, 12), WhenPos: at(67, 11),
+	}, {
+		Name: "tokens", Key: "user", Window: time.Second, Max: "org == 'o' ? 2 : 1", Count: "request.params.n", Mode: registry.ModeEnforce, OnStoreFailure: "open",
+		Pos: at(71, 5), KeyPos: at(71, 25), MaxPos: at(71, 48), CountPos: at(71, 77),
+	}}, s.Rules); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff(registry.IdentityLimits{
+		User: 20, Space: 30, Org: 60, Pos: at(72, 1), UserPos: at(72, 19), SpacePos: at(72, 29), OrgPos: at(72, 40),
+	}, s.IdentityLimits); diff != "" {
+		t.Error(diff)
 	}
 	if len(s.Hash) != 64 || s.File != "testdata/whole.yaml" {
 		t.Error(s.File, s.Hash)
@@ -120,7 +135,7 @@ func TestUnserved(t *testing.T) {
 	for _, p := range load(t, "testdata/whole.yaml").Unserved() {
 		paths = append(paths, p.Path)
 	}
-	if diff := cmp.Diff([]string{"issuers[0]", "services.search.passthrough", "services.llm.access", "services.llm.passthrough", "services.llm.websocket", "tunnels", "rules[0]", "identity_limits"}, paths); diff != "" {
+	if diff := cmp.Diff([]string{"issuers[0]", "services.search.passthrough", "services.llm.access", "services.llm.passthrough", "services.llm.websocket", "tunnels"}, paths); diff != "" {
 		t.Error(diff)
 	}
 	s, err := registry.Parse("r", []byte("rules: []\nidentity_limits: {}\ntunnels: {}\nissuers: []\n"))

@@ -49,11 +49,11 @@ func (r *reader) snapshot(root *yaml.Node) *Snapshot {
 	if e, ok := o.get("tunnels"); ok {
 		s.Tunnels = r.tunnels(e)
 	}
-	if e, ok := o.get("rules"); ok {
-		s.Rules = r.rules(e)
-	}
 	if e, ok := o.get("identity_limits"); ok {
 		s.IdentityLimits = r.identityLimits(e)
+	}
+	if e, ok := o.get("rules"); ok {
+		s.Rules = r.rules(e, s.IdentityLimits)
 	}
 	return s
 }

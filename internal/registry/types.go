@@ -197,26 +197,48 @@ type Tunnels struct {
 	Pos            Position
 }
 
-// Rule is an extra limit. Its expressions are text here; who evaluates them
-// compiles them.
+// What a rule counts, besides a number that an expression takes from the call.
+const (
+	CountRequests = "requests"
+	CountBytes    = "bytes"
+)
+
+// Modes of a rule: whether it refuses, or only shows what it would refuse.
+const (
+	ModeEnforce = "enforce"
+	ModeObserve = "observe"
+)
+
+// Rule is an extra limit. Its expressions are text here; package rules compiles
+// them.
 type Rule struct {
-	Name           string
-	Key            string
-	Window         time.Duration
-	Max            string // a plain decimal, or an expression
-	When           string
+	Name   string
+	Key    string // an expression
+	Window time.Duration
+	Max    string // an expression; "" where Most is the maximum
+	Most   int64  // 0: this rule is switched off
+	Count  string // CountRequests, CountBytes or an expression
+	When   string // an expression; "": always
+	Mode   string // ModeEnforce or ModeObserve
+
+	// For calls in a batch, and for shared limits, neither of which there is yet.
 	Cost           bool
-	Mode           string // enforce or observe
 	OnStoreFailure string // open, local or closed
-	Pos            Position
+
+	Pos                               Position
+	KeyPos, MaxPos, CountPos, WhenPos Position // of the values
 }
 
 // IdentityLimits are calls a second for each user, space and organisation;
 // 0 is no limit.
 type IdentityLimits struct {
-	User, Space, Org float64
-	Pos              Position
+	User, Space, Org int64
+
+	Pos                       Position
+	UserPos, SpacePos, OrgPos Position
 }
 
-// Empty reports whether no identity limit is set.
-func (l IdentityLimits) Empty() bool { return l.User == 0 && l.Space == 0 && l.Org == 0 }
+// has reports whether there is an identity limit of that name.
+func (l IdentityLimits) has(name string) bool {
+	return name == "user" && l.User > 0 || name == "space" && l.Space > 0 || name == "org" && l.Org > 0
+}

@@ -1,0 +1,79 @@
+package gateway
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"agentgw/internal/explain"
+	"agentgw/internal/identity"
+	"agentgw/internal/registry"
+	"agentgw/internal/rules"
+)
+
+// rules are those of the registry: what each means to a call of key, as far as
+// that can be told of one that was not made.
+func (x Explainer) rules(v *view, key *identity.Key, tenant string, q explain.Question, action *registry.Action) (list []explain.Rule) {
+	call := &rules.Call{
+		Caller: v.account(key).key.Partition(), Tenant: tenant, Service: q.Service, Action: q.Action,
+		Org: key.Org, Space: key.Space, User: key.User, Principal: q.User, Method: action.Method, Path: action.Path(),
+	}
+	compiled := map[string]int{}
+	for i, r := range v.rules.Rules() {
+		compiled[r.Name] = i
+		if r.Identity {
+			e := explain.Rule{
+				Step: 5, Name: r.Name, Key: r.Name, Window: r.Window.String(), Max: strconv.FormatInt(r.Most(), 10), Count: r.Of,
+				Mode: registry.ModeEnforce, OnStoreFailure: r.OnStoreFailure, Source: r.Pos.String(),
+			}
+			list = append(list, x.applied(e, v, i, call))
+		}
+	}
+	for _, r := range x.Registry.Rules {
+		e := explain.Rule{
+			Step: 5, Name: r.Name, Key: r.Key, Window: r.Window.String(), Max: r.Max, Count: r.Count, When: r.When, Cost: r.Cost,
+			Mode: r.Mode, OnStoreFailure: r.OnStoreFailure, Source: r.Pos.String(), Applies: "no: a max of 0 switches it off",
+		}
+		if e.Max == "" {
+			e.Max = strconv.FormatInt(r.Most, 10)
+		}
+		if i, on := compiled[r.Name]; on {
+			e = x.applied(e, v, i, call)
+		}
+		list = append(list, e)
+	}
+	return list
+}
+
+// applied completes e, of the i-th rule that is on.
+func (x Explainer) applied(e explain.Rule, v *view, i int, call *rules.Call) explain.Rule {
+	r := v.rules.Rules()[i]
+	if unknown := undecided(r, call); len(unknown) > 0 {
+		e.Applies = "depends on " + strings.Join(unknown, ", ")
+		return e
+	}
+	charge, applies := r.Charge(call)
+	if !applies {
+		e.Applies = "no"
+		return e
+	}
+	e.Applies = "yes, as " + rules.Shown(charge.Partition)
+	if x.Levels != nil {
+		used, left := x.Levels.Counted(v.windows[i], charge.Partition, x.Nanos.Nanos())
+		e.Level = &explain.RuleLevel{Counted: used, Max: max(0, charge.Max), EndsMS: left.Milliseconds()}
+	}
+	return e
+}
+
+// undecided are the variables that r looks at and that only a call has.
+func undecided(r *rules.Rule, call *rules.Call) []string {
+	return slices.DeleteFunc(slices.Clone(r.Sees()), func(name string) bool {
+		switch name {
+		case "client_ip", "request.id", "request.bytes", "request.params":
+			return false
+		case "principal_or_ip":
+			return call.Principal != ""
+		}
+		return true
+	})
+}
