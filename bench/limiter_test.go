@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"math"
@@ -14,6 +15,8 @@ import (
 	"agentgw/internal/ratelimit"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
+	"github.com/throttled/throttled/v2"
+	"github.com/throttled/throttled/v2/store/memstore"
 	"golang.org/x/time/rate"
 )
 
@@ -40,6 +43,7 @@ var contenders = []contender{
 	{"x/time/rate, sync.Map", func(n int) limiter { return newTimeRate(n, given) }},
 	{"x/time/rate, sync.Map, by its own clock", func(n int) limiter { return newTimeRate(n, own) }},
 	{"golang-lru, one mutex", func(n int) limiter { return newMutexLRU(n) }},
+	{"throttled, memstore", func(n int) limiter { return newThrottled(n) }},
 }
 
 const perTenant, slots = 10, 32
@@ -257,6 +261,60 @@ func (m *mutexLRU) denied(k int, now int64) bool {
 	}
 	b.tokens--
 	return false
+}
+
+// gcras is github.com/throttled/throttled, by the request's own timestamp, with a
+// store per limit that evicts nothing.
+type gcras struct {
+	names
+	now                       atomic.Int64
+	keys, tenants, pairs, dry *throttled.GCRARateLimiterCtx
+	inFlight                  sync.Map
+}
+
+func newThrottled(n int) *gcras {
+	t := &gcras{names: newNames(n)}
+	of := func(q throttled.RateQuota) *throttled.GCRARateLimiterCtx {
+		store, err := memstore.New(0)
+		if err != nil {
+			panic(err)
+		}
+		store.SetTimeNow(func() time.Time { return origin.Add(time.Duration(t.now.Load())) })
+		l, err := throttled.NewGCRARateLimiterCtx(throttled.WrapStoreWithContext(store), q)
+		if err != nil {
+			panic(err)
+		}
+		return l
+	}
+	open := throttled.RateQuota{MaxRate: throttled.PerSec(1e9), MaxBurst: 1 << 30}
+	t.keys, t.tenants, t.pairs = of(open), of(open), of(open)
+	t.dry = of(throttled.RateQuota{MaxRate: throttled.PerDuration(1, 1e6*time.Second)})
+	return t
+}
+
+func (t *gcras) admits(l *throttled.GCRARateLimiterCtx, name string) bool {
+	limited, _, err := l.RateLimitCtx(context.Background(), name, 1)
+	return !limited && err == nil
+}
+
+func (t *gcras) call(k int, now int64) bool {
+	t.now.Store(now)
+	tenant := t.names.tenants[k]
+	if !t.admits(t.keys, t.names.keys[k]) || !t.admits(t.tenants, tenant) || !t.admits(t.pairs, t.names.pairs[k]) {
+		return false
+	}
+	n, ok := t.inFlight.Load(tenant)
+	if !ok {
+		n, _ = t.inFlight.LoadOrStore(tenant, new(atomic.Int64))
+	}
+	count := n.(*atomic.Int64)
+	defer count.Add(-1)
+	return count.Add(1) <= slots
+}
+
+func (t *gcras) denied(k int, now int64) bool {
+	t.now.Store(now)
+	return !t.admits(t.dry, t.names.keys[k])
 }
 
 // scatter visits n places in an order that the caches cannot foresee.
