@@ -44,8 +44,9 @@ func oursBy(l ratelimit.Limit, err error) (subject, error) {
 func newOurs(limit ratelimit.Limit, tableSize int) subject {
 	l := ratelimit.NewLocal(ratelimit.Options{TableSize: tableSize})
 	var now atomic.Int64
+	changed := int64(0)
 	ref := func(key string) *ratelimit.Ref {
-		return ratelimit.NewRef(ratelimit.Registered, ratelimit.KindKey, key, limit)
+		return ratelimit.NewRef(ratelimit.Registered, ratelimit.KindKey, key, limit).From(changed)
 	}
 	busy := ratelimit.Admission{Tenant: ratelimit.NewTenant(ratelimit.Callers, "busy", ratelimit.Limit{}, 1), Service: ratelimit.NewService("s", 0)}
 	slot, _ := l.Admit(ratelimit.Charge{}, busy, 0)
@@ -67,6 +68,8 @@ func newOurs(limit ratelimit.Limit, tableSize int) subject {
 				}
 			}
 		},
-		change: func(q quota) { limit = must(ratelimit.Every(q.period, int64(q.count), int64(q.burst))) },
+		change: func(q quota) {
+			limit, changed = must(ratelimit.Every(q.period, int64(q.count), int64(q.burst))), now.Load()
+		},
 	}
 }

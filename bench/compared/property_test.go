@@ -42,7 +42,7 @@ const (
 	refundTwice    = "Given back twice counts once"
 	refundRefilled = "What time has refilled is not given back again"
 
-	raisedRate  = "A raised rate holds from the next call on"
+	raisedRate  = "A raised rate holds at once"
 	raisedBurst = "A raised burst gives nothing"
 	lowered     = "A lowered burst holds at once"
 	toAndFro    = "A limit changed to and fro gives nothing"

@@ -43,7 +43,7 @@ type Admission struct {
 // instant another call may miss the service's slot, but only while the process
 // is full and would refuse it anyway.
 func (l *Local) Admit(c Charge, a Admission, now int64) (t Ticket, v Verdict) {
-	if a.Tenant != nil && l.Blocked(a.Tenant.table, a.Tenant.id.partition) {
+	if a.Tenant != nil && l.Blocked(a.Tenant.table, a.Tenant.partition) {
 		v.Outcome, v.Limit, v.Never = Blocked, KindTenant, true
 		v.violate(KindTenant)
 		return t, v
@@ -174,7 +174,7 @@ func (l *Local) occupyLocked(a *Admission, tenant *entry, own *Ref, service *poo
 	at.enter(service, a.Service.slots > 0)
 	guest := ""
 	if over := tenant.host(); over != nil {
-		guest = own.id.partition
+		guest = own.partition
 		over.guests.held[guest]++
 	}
 	return l.ticketLocked(tenant, at, guest, now)

@@ -77,13 +77,16 @@ func TestCallsAllocateNothing(t *testing.T) {
 	}
 }
 
-// TestCacheLines: what every call touches of an entry is one line, and an entry,
-// and a tenant's with its slots, fill whole ones: two that are used by two
-// processors share none.
+// TestCacheLines: what every call touches of an entry is one line, and so is a Ref;
+// and an entry, and a tenant's with its slots, fill whole ones: two that are used
+// by two processors share none.
 func TestCacheLines(t *testing.T) {
 	const line = 64
 	if end := unsafe.Offsetof(entry{}.bucket) + unsafe.Sizeof(bucket{}); end > line {
 		t.Errorf("the first group of an entry ends at %d", end)
+	}
+	if size := unsafe.Sizeof(Ref{}); size != line {
+		t.Errorf("a Ref has %d bytes", size)
 	}
 	tenant := unsafe.Sizeof(entry{}) + unsafe.Sizeof(slots{}) + unsafe.Sizeof(held{})
 	if size := unsafe.Sizeof(entry{}); size%line != 0 || tenant%line != 0 {

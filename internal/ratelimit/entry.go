@@ -185,7 +185,7 @@ func (e *entry) host() *overflow {
 // inUseLocked is how many of them count against the cap of own.
 func (e *entry) inUseLocked(own *Ref) int64 {
 	if over := e.host(); over != nil {
-		return over.guests.held[own.id.partition]
+		return over.guests.held[own.partition]
 	}
 	return int64(e.slots.all.n)
 }

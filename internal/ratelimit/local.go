@@ -80,7 +80,7 @@ func (l *Local) Peek(r *Ref, now int64) (bucket, slots Reading) {
 	b, inUse := l.tables[r.table].standing(r, now)
 	if !r.limit.Unlimited() {
 		b.adopt(r.limit, r.since, now)
-		bucket = sample{r.limit, b.tat - now}.reading(r.id.kind)
+		bucket = sample{r.limit, b.tat - now}.reading(r.kind)
 	}
 	if r.slots > 0 {
 		slots = sample{Limit{Burst: r.slots}, inUse}.reading(KindTenantSlots)
@@ -90,10 +90,10 @@ func (l *Local) Peek(r *Ref, now int64) (bucket, slots Reading) {
 
 // standing copies the bucket that a call of r would find, and how many run.
 func (t *table) standing(r *Ref, now int64) (b bucket, inUse int64) {
-	e := t.peek(r.id)
+	e := t.peek(r.id())
 	if e == nil {
-		over := t.overflow[r.id.kind]
-		return over.owed(r.limit).bucket, over.guests.count(r.id.partition)
+		over := t.overflow[r.kind]
+		return over.owed(r.limit).bucket, over.guests.count(r.partition)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()

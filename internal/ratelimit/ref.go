@@ -16,24 +16,26 @@ import (
 // A Ref belongs to the first limiter that it is used with. It is safe for
 // concurrent use and must not be copied.
 type Ref struct {
-	entry atomic.Pointer[entry]
-	limit Limit
-	since int64
-	slots int64
-	id    id
-	table Table
+	// A line of the processor's cache, and no more: every call reads three.
+	entry     atomic.Pointer[entry]
+	limit     Limit
+	since     int64
+	slots     int64
+	partition string
+	kind      Kind
+	table     Table
 }
 
 // NewRef returns the bucket of partition in table under limit, which may be
 // unlimited. It creates no entry.
 func NewRef(table Table, kind Kind, partition string, limit Limit) *Ref {
-	return &Ref{table: table, id: id{kind, partition}, limit: limit, since: whenAsked}
+	return &Ref{table: table, kind: kind, partition: partition, limit: limit, since: whenAsked}
 }
 
 // NewTenant returns a tenant: its bucket under limit, and its calls in flight
 // under a cap of slots, of which 0 is none. It creates no entry.
 func NewTenant(table Table, partition string, limit Limit, slots int64) *Ref {
-	return &Ref{table: table, id: id{KindTenant, partition}, limit: limit, slots: slots, since: whenAsked}
+	return &Ref{table: table, kind: KindTenant, partition: partition, limit: limit, slots: slots, since: whenAsked}
 }
 
 // whenAsked is no time: the limit is in force from when it is first asked for.
@@ -52,11 +54,13 @@ func (r *Ref) From(since int64) *Ref {
 // Since is what From said.
 func (r *Ref) Since() int64 { return r.since }
 
+func (r *Ref) id() id { return id{r.kind, r.partition} }
+
 // Partition is the partition key that r is of.
-func (r *Ref) Partition() string { return r.id.partition }
+func (r *Ref) Partition() string { return r.partition }
 
 // Kind is which limit r is of.
-func (r *Ref) Kind() Kind { return r.id.kind }
+func (r *Ref) Kind() Kind { return r.kind }
 
 // Limit is the limit that r is under.
 func (r *Ref) Limit() Limit { return r.limit }

@@ -20,7 +20,7 @@ func (l *Local) Refused(r *Ref, code, limit string, now int64) {
 	defer e.mu.Unlock()
 	rare := e.rareLocked()
 	if rare.refused.Code == "" || now >= rare.refused.At { // two refusals may come here in another order
-		rare.refused = Refusal{At: now, Code: code, Limit: limit, Partition: r.id.partition}
+		rare.refused = Refusal{At: now, Code: code, Limit: limit, Partition: r.partition}
 	}
 }
 
@@ -31,19 +31,19 @@ func (l *Local) Refused(r *Ref, code, limit string, now int64) {
 func (l *Local) Look(r *Ref, now int64) Entry {
 	bucket, _ := l.Peek(r, now)
 	d := Entry{
-		Table: r.table, Kind: r.id.kind, Partition: r.id.partition,
+		Table: r.table, Kind: r.kind, Partition: r.partition,
 		Limit: r.limit, Remaining: bucket.Remaining, Cap: r.slots,
-		Blocked: r.id.kind == KindTenant && l.Blocked(r.table, r.id.partition),
+		Blocked: r.kind == KindTenant && l.Blocked(r.table, r.partition),
 	}
 	t := l.tables[r.table]
-	if e := t.peek(r.id); e != nil {
+	if e := t.peek(r.id()); e != nil {
 		d.InFlight, d.LastRefusal = e.standing()
 		return d
 	}
-	over := t.overflow[r.id.kind]
-	d.InFlight = over.guests.count(r.id.partition)
+	over := t.overflow[r.kind]
+	d.InFlight = over.guests.count(r.partition)
 	if e := over.peek(r.limit); e != nil {
-		if _, last := e.standing(); last.Partition == r.id.partition {
+		if _, last := e.standing(); last.Partition == r.partition {
 			d.LastRefusal = last
 		}
 	}

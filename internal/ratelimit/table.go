@@ -116,7 +116,7 @@ func (t *table) lock(r *Ref, now int64) *entry {
 	for {
 		e.mu.Lock()
 		// A look-up that found the table full may be late: see find.
-		if !e.bucket.closed && (!e.bucket.shared || t.peek(r.id) == nil) {
+		if !e.bucket.closed && (!e.bucket.shared || t.peek(r.id()) == nil) {
 			break
 		}
 		e.mu.Unlock()
@@ -135,18 +135,18 @@ func (t *table) lock(r *Ref, now int64) *entry {
 // is locked; and who has locked that looks once more whether there is now an
 // entry. Whichever lock came first, one of the two knows of the other.
 func (t *table) find(r *Ref, now int64) *entry {
-	s := t.shardOf(r.id)
+	s := t.shardOf(r.id())
 	s.mu.Lock()
-	e := s.lookupLocked(r.id, now)
+	e := s.lookupLocked(r.id(), now)
 	s.mu.Unlock()
 	if e != nil {
 		return e
 	}
-	over := t.overflow[r.id.kind]
-	if over.guests.count(r.id.partition) > 0 {
+	over := t.overflow[r.kind]
+	if over.guests.count(r.partition) > 0 {
 		return over.entry(r.limit, now)
 	}
-	e, made := s.seat(r.id, now)
+	e, made := s.seat(r.id(), now)
 	if e == nil {
 		t.overflowed.Add(1)
 		t.warnOnce(now)
@@ -155,7 +155,7 @@ func (t *table) find(r *Ref, now int64) *entry {
 	if made {
 		defer e.mu.Unlock()
 		owed := over.owed(r.limit)
-		if over.guests.count(r.id.partition) > 0 {
+		if over.guests.count(r.partition) > 0 {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.dropLocked(e, now)

@@ -60,9 +60,9 @@ func (c Charge) Verdict() (v Verdict) {
 	if c.ref == nil {
 		return v
 	}
-	v.sample(c.ref.id.kind, c.ref.limit, c.spent.tat-c.spent.at)
+	v.sample(c.ref.kind, c.ref.limit, c.spent.tat-c.spent.at)
 	if c.wait > 0 {
-		v.refuse(RateLimited, c.ref.id.kind, time.Duration(c.wait))
+		v.refuse(RateLimited, c.ref.kind, time.Duration(c.wait))
 	}
 	return v
 }
