@@ -92,7 +92,7 @@ func TestCheckTellsOfExpressions(t *testing.T) {
 r.yaml:4:20: rules[0].key: undeclared reference to 'usr' (did you mean 'user'?) (at character 1)
 r.yaml:5:36: rules[1].window: "1x" is not a duration such as 250ms, 30s or 10m
 r.yaml:5:45: rules[1].max: yields a text, not a number
-r.yaml:5:59: rules[1].when: is no expression, from character 2 on: mismatched input '<EOF>'
+r.yaml:5:59: rules[1].when: is no expression, from character 2 on: there it ends, too early
 `
 	if diff := cmp.Diff(want, out); diff != "" || code != exitNotHold {
 		t.Errorf("exit %d %s", code, diff)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -53,6 +54,9 @@ func TestScript(t *testing.T) {
 			"until":    scriptUntil,
 			"term":     scriptTerm,
 			"draining": scriptDraining,
+			"jsonkey":  scriptJSONKey,
+			"reload":   scriptReload,
+			"metric":   scriptMetric,
 		},
 	})
 }
@@ -210,4 +214,39 @@ func scriptDraining(ts *testscript.TestScript, _ bool, args []string) {
 		}
 	}
 	ts.Fatalf("%s never drained", args[0])
+}
+
+// scriptJSONKey writes the key that keys create --json has printed into a file:
+// jsonkey FROM TO.
+func scriptJSONKey(ts *testscript.TestScript, _ bool, args []string) {
+	var made struct{ Key string }
+	ts.Check(json.Unmarshal([]byte(ts.ReadFile(args[0])), &made))
+	ts.Check(os.WriteFile(ts.MkAbs(args[1]), []byte(made.Key), 0o600))
+}
+
+// scriptReload asks the gateway at $ADMIN to reload: reload STATUS TEXT, which the
+// answer is to hold.
+func scriptReload(ts *testscript.TestScript, _ bool, args []string) {
+	r, err := http.NewRequest("POST", "http://"+ts.Getenv("ADMIN")+"/admin/v1/reload", nil)
+	ts.Check(err)
+	r.Header.Set("Authorization", "Bearer "+strings.TrimSpace(ts.ReadFile("data/admin-token")))
+	scriptAnswer(ts, r, args[0], args[1])
+}
+
+// scriptMetric holds the metrics of the gateway at $ADMIN against a line.
+func scriptMetric(ts *testscript.TestScript, _ bool, args []string) {
+	r, err := http.NewRequest("GET", "http://"+ts.Getenv("ADMIN")+"/metrics", nil)
+	ts.Check(err)
+	scriptAnswer(ts, r, "200", "\n"+args[0]+"\n")
+}
+
+func scriptAnswer(ts *testscript.TestScript, r *http.Request, status, text string) {
+	res, err := http.DefaultClient.Do(r)
+	ts.Check(err)
+	defer func() { _ = res.Body.Close() }()
+	body, err := io.ReadAll(res.Body)
+	ts.Check(err)
+	if strconv.Itoa(res.StatusCode) != status || !strings.Contains(string(body), text) {
+		ts.Fatalf("%s, want %s with %q: %s", res.Status, status, text, body)
+	}
 }

@@ -125,6 +125,9 @@ func wrong(issues *cel.Issues) (list []string) {
 			where = fmt.Sprintf("line %d, %s", e.Location.Line(), where)
 		}
 		if syntax {
+			if strings.Contains(what, "'<EOF>'") {
+				what = "there it ends, too early"
+			}
 			return []string{fmt.Sprintf("is no expression, from %s on: %s", where, what)}
 		}
 		if e.Location.Line() < 1 { // of the text as a whole
