@@ -3,10 +3,18 @@ package gateway
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"weak"
 )
 
 // Trust makes the gateway accept the certificates of pool alone, for services
 // that allow private addresses. It is called before the first call.
 func (g *Gateway) Trust(pool *x509.CertPool) {
 	g.private.TLSClientConfig = &tls.Config{RootCAs: pool}
+}
+
+// WatchView returns what reports whether the view that is in force now is still
+// in memory. It does not keep it there.
+func (g *Gateway) WatchView() func() bool {
+	v, of := weak.Make(g.current.Load()), weak.Make(g.current.Load().registry)
+	return func() bool { return v.Value() != nil || of.Value() != nil }
 }
