@@ -32,6 +32,9 @@ func network(v string) (netip.Prefix, error) {
 		return netip.PrefixFrom(addr, addr.BitLen()), nil
 	}
 	p, err := netip.ParsePrefix(v)
+	if err == nil && p.Addr().Is4In6() && p.Bits() >= 96 { // IPv4 in IPv6 clothing, as addresses are above
+		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
+	}
 	if err != nil || p.Addr().Is4In6() {
 		return p, fmt.Errorf("%s is not a network such as 10.0.0.0/8 or fd00::/8, nor an address", literal.Quote(v))
 	}

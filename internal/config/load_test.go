@@ -258,6 +258,9 @@ func TestRefused(t *testing.T) {
 		{nil, []string{"AGENTGATE_LISTEN=[fe80::1%eth0]:80"}, nil, `environment: AGENTGATE_LISTEN: "[fe80::1%eth0]" has a zone, which means nothing outside this machine`},
 		{nil, []string{"AGENTGATE_LISTEN=localhost:http"}, nil, `environment: AGENTGATE_LISTEN: the port "http" is not a number from 1 to 65535`},
 		{nil, []string{"AGENTGATE_TRUSTED_PROXIES=10.1.2.3/8"}, nil, `environment: AGENTGATE_TRUSTED_PROXIES: "10.1.2.3/8" has bits beyond its length: write 10.0.0.0/8 or 10.1.2.3`},
+		{nil, []string{"AGENTGATE_TRUSTED_PROXIES=::ffff:10.1.2.3/104"}, nil, `environment: AGENTGATE_TRUSTED_PROXIES: "::ffff:10.1.2.3/104" has bits beyond its length: write 10.0.0.0/8 or 10.1.2.3`},
+		{nil, []string{"AGENTGATE_TRUSTED_PROXIES=::ffff:0:0/90"}, nil, `environment: AGENTGATE_TRUSTED_PROXIES: "::ffff:0:0/90" is not a network such as 10.0.0.0/8 or fd00::/8, nor an address`},
+		{nil, []string{"AGENTGATE_TRUSTED_PROXIES=fe80::1%eth0"}, nil, `environment: AGENTGATE_TRUSTED_PROXIES: "fe80::1%eth0" is not a network such as 10.0.0.0/8 or fd00::/8, nor an address`},
 		{nil, []string{"AGENTGATE_TRUSTED_PROXIES=10.0.0.0/8,"}, nil, `environment: AGENTGATE_TRUSTED_PROXIES: "" is not a network such as 10.0.0.0/8 or fd00::/8, nor an address`},
 		{nil, []string{"AGENTGATE_TLS_CERT_FILE=c"}, nil, `environment: AGENTGATE_TLS_CERT_FILE: TLS needs both a certificate and its key`},
 		{nil, nil, []config.Setting{in("tls_key_file", "k")}, `r.yaml:4:3: server.tls_key_file: TLS needs both a certificate and its key`},
@@ -346,12 +349,13 @@ func TestTextsKeepTheirLetters(t *testing.T) {
 }
 
 func TestLists(t *testing.T) {
-	s, err := load(t, nil, []string{"AGENTGATE_TRUSTED_PROXIES=10.0.0.0/8 , 192.168.0.1,fd00::/8,::ffff:10.9.9.9"})
+	s, err := load(t, nil, []string{"AGENTGATE_TRUSTED_PROXIES=10.0.0.0/8 , 192.168.0.1,fd00::/8,::ffff:10.9.9.9,::ffff:172.16.0.0/108"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []netip.Prefix{
 		netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("192.168.0.1/32"), netip.MustParsePrefix("fd00::/8"), netip.MustParsePrefix("10.9.9.9/32"),
+		netip.MustParsePrefix("172.16.0.0/12"),
 	}
 	if !reflect.DeepEqual(s.TrustedProxies, want) {
 		t.Error(s.TrustedProxies)

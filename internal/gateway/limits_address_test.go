@@ -14,7 +14,14 @@ import (
 	"agentgw/internal/receipts"
 )
 
-var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
+var loopback = prefixes("127.0.0.0/8", "::1/128")
+
+func prefixes(list ...string) (all []netip.Prefix) {
+	for _, p := range list {
+		all = append(all, netip.MustParsePrefix(p))
+	}
+	return all
+}
 
 // from makes a call that a trusted proxy says to come from an address.
 func (w *world) from(address, key string) told {

@@ -1,13 +1,16 @@
 package identity
 
 import (
+	"iter"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
 // Proxies are the address ranges whose forwarding headers are believed. Empty
-// or nil: nobody's.
+// or nil: nobody's. A range of IPv4 addresses is given as one, and not as
+// ::ffff:192.0.2.0/120, which holds none: addresses are compared without that.
 type Proxies []netip.Prefix
 
 // LimitPrefix returns what an address is limited as: an IPv6 address as its
@@ -46,21 +49,24 @@ func (p Proxies) ClientAddr(remoteAddr string, h http.Header) netip.Addr {
 	old, standard := h["X-Forwarded-For"], h["Forwarded"]
 	switch {
 	case len(standard) == 0:
-		return p.walk(peer, splitHops(old))
+		return p.walk(peer, listedHops(old))
 	case len(old) == 0:
 		return p.walk(peer, forwardedHops(standard))
 	}
-	client := p.walk(peer, splitHops(old))
+	client := p.walk(peer, listedHops(old))
 	if client != p.walk(peer, forwardedHops(standard)) {
 		return peer
 	}
 	return client
 }
 
-// walk goes through the hops from the nearest, as far as they can be believed.
-func (p Proxies) walk(client netip.Addr, hops []string) netip.Addr {
-	for i := len(hops) - 1; i >= 0 && p.trusts(client); i-- {
-		hop, ok := parseHop(hops[i])
+// walk goes through the hops, the nearest first, as far as they can be believed.
+func (p Proxies) walk(client netip.Addr, hops iter.Seq[string]) netip.Addr {
+	for text := range hops {
+		if !p.trusts(client) {
+			break
+		}
+		hop, ok := parseHop(text)
 		if !ok {
 			break
 		}
@@ -81,34 +87,28 @@ func peerAddr(remoteAddr string) netip.Addr {
 
 func (p Proxies) trusts(a netip.Addr) bool {
 	for _, prefix := range p {
-		if prefix.Contains(a) || mapped(prefix).Contains(a) {
+		if prefix.Contains(a) {
 			return true
 		}
 	}
 	return false
 }
 
-// mapped takes a range written as ::ffff:192.0.2.0/120 to 192.0.2.0/24, as
-// addresses are taken; other ranges it leaves alone.
-func mapped(p netip.Prefix) netip.Prefix {
-	if !p.Addr().Is4In6() || p.Bits() < 96 {
-		return p
-	}
-	return netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
-}
-
-// splitHops returns the hops of X-Forwarded-For, the nearest last.
-func splitHops(lines []string) []string {
-	var hops []string
-	for _, line := range lines {
-		for hop := range strings.SplitSeq(line, ",") {
-			// RFC 9110 section 5.6.1: empty elements of a list do not count.
-			if hop = trimSpace(hop); hop != "" {
-				hops = append(hops, hop)
+// listedHops are the hops of X-Forwarded-For, the nearest, which is the last, first:
+// whatever a client has written to the left of where trust ends is not even read.
+func listedHops(lines []string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, line := range slices.Backward(lines) {
+			for end := len(line); end >= 0; {
+				begin := strings.LastIndexByte(line[:end], ',')
+				// RFC 9110 section 5.6.1: empty elements of a list do not count.
+				if hop := trimSpace(line[begin+1 : end]); hop != "" && !yield(hop) {
+					return
+				}
+				end = begin
 			}
 		}
 	}
-	return hops
 }
 
 // parseHop reads one hop: an address, with or without a port, IPv6 with or

@@ -1,15 +1,19 @@
 package identity
 
-import "strings"
+import (
+	"iter"
+	"slices"
+	"strings"
+)
 
-// forwardedHops returns the for= node of every element of a Forwarded header
-// (RFC 7239), the nearest last. An element without one, or one that cannot be
+// forwardedHops are the for= nodes of all elements of a Forwarded header
+// (RFC 7239), the nearest, which is the last, first. An element without one, or one that cannot be
 // read, is the empty hop, which no address is: to drop it would shift trust one
 // hop to the left.
 //
 // Each line is read by itself, so that a quote which a client leaves open in
 // its own line does not swallow the lines of the proxies after it.
-func forwardedHops(lines []string) []string {
+func forwardedHops(lines []string) iter.Seq[string] {
 	var hops []string
 	for _, line := range lines {
 		for line != "" {
@@ -20,7 +24,8 @@ func forwardedHops(lines []string) []string {
 			}
 		}
 	}
-	return hops
+	slices.Reverse(hops)
+	return slices.Values(hops)
 }
 
 // forwardedElement reads up to the next comma outside of quotes, and returns
