@@ -58,8 +58,8 @@ func TestReloadOfWhatIsNoRegistry(t *testing.T) {
 		{"half a file", put([]byte("version: 1\nservices: {tools: {base")), "not sound YAML", true},
 		{"a file too large", put(bytes.Repeat([]byte("# a comment\n"), 100_000)), "larger than 1048576 bytes", false},
 		{"a binary", put([]byte("\x7fELF\x00\x01")), "not sound YAML", true},
-		{"a folder", func() error { return os.Mkdir(r.file, 0o700) }, "is not a file", false},
-		{"a pipe that nobody writes to", func() error { return syscall.Mkfifo(r.file, 0o600) }, "is not a file", false},
+		{"a folder", func() error { return os.Mkdir(r.file, 0o700) }, "not a regular file", false},
+		{"a pipe that nobody writes to", func() error { return syscall.Mkfifo(r.file, 0o600) }, "not a regular file", false},
 		{"a socket", func() error {
 			l, err := net.Listen("unix", r.file)
 			if err == nil {

@@ -83,7 +83,7 @@ func HashFile(path string) (string, error) {
 
 var (
 	errTooLarge = fmt.Errorf("the file is larger than %d bytes", MaxSize)
-	errNoFile   = errors.New("is not a file that can be read again")
+	errNoFile   = errors.New("not a regular file")
 )
 
 // openFile opens a regular file and nothing else, without waiting for whoever

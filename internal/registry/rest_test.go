@@ -2,6 +2,7 @@ package registry
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 )
@@ -27,10 +28,12 @@ func TestWhenAFileIsRead(t *testing.T) {
 		"the net in a write":  {{b, event, false, 250 * ms}, {b, tick, false, 0}, {c, event, false, 250 * ms}, {c, calm, true, 0}, {c, tick, true, 0}, {c, tick, true, 0}},
 		"never calm":          {{b, event, false, 250 * ms}, {c, tick, false, 250 * ms}, {a, event, false, 250 * ms}, {b, tick, true, 250 * ms}, {c, event, false, 250 * ms}, {b, tick, false, 250 * ms}, {c, tick, true, 250 * ms}},
 		"read late, and calm": {{b, event, false, 250 * ms}, {b, tick, false, 0}, {b, tick, true, 0}, {b, calm, false, 0}},
-		"gone for a moment":   {{gone, event, false, 2000 * ms}, {b, event, false, 250 * ms}, {b, calm, true, 0}},
-		"gone, the same back": {{gone, event, false, 2000 * ms}, {a, event, false, 250 * ms}, {a, calm, true, 0}},
-		"gone":                {{gone, event, false, 2000 * ms}, {gone, calm, true, 2000 * ms}, {gone, calm, false, 2000 * ms}, {b, calm, false, 250 * ms}, {b, calm, true, 0}, {b, event, false, 0}},
-		"gone by the net":     {{gone, tick, false, 2000 * ms}, {gone, calm, true, 2000 * ms}, {gone, tick, true, 0}},
+		"gone for a moment":   {{gone, event, false, 250 * ms}, {gone, calm, false, 250 * ms}, {b, event, false, 250 * ms}, {b, calm, true, 0}},
+		"gone, the same back": {{gone, event, false, 250 * ms}, {a, calm, false, 250 * ms}, {a, calm, true, 0}},
+		"gone": append(slices.Concat([]step{{gone, event, false, 250 * ms}}, slices.Repeat([]step{{gone, calm, false, 250 * ms}}, 7)),
+			step{gone, calm, true, 2000 * ms}, step{gone, calm, false, 2000 * ms}, step{gone, tick, true, 0}, step{gone, calm, false, 2000 * ms},
+			step{b, calm, false, 250 * ms}, step{b, calm, true, 0}, step{b, event, false, 0}, step{gone, event, false, 250 * ms}, step{gone, calm, false, 250 * ms}),
+		"gone by the net": {{gone, tick, false, 250 * ms}, {gone, calm, false, 250 * ms}, {gone, tick, true, 0}, {gone, calm, false, 250 * ms}},
 	} {
 		file := rest{seen: a}
 		for i, s := range steps {

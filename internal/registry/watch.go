@@ -79,23 +79,29 @@ const (
 // rest judges when a file may be read.
 type rest struct {
 	seen     sight
-	restless bool // it has changed since it was read
-	late     bool // and so it was at the last tick
+	restless bool          // it has changed since it was read
+	late     bool          // and so it was at the last tick
+	gone     time.Duration // for how long it has been, at least
 }
 
 // look takes in how the file looks now. It reports whether to read it, and when
 // to look again where that is earlier than the next tick.
 func (r *rest) look(now sight, why occasion) (read bool, again time.Duration) {
-	moved := now != r.seen
+	moved, calmed := now != r.seen, why == calm
 	if moved {
 		r.seen, r.restless = now, true
-		again = settle
+		r.gone, again = 0, settle
 	}
-	if now == (sight{}) && (moved || why == calm) {
-		again = missing // nothing tells when its folder comes back, if that is gone too
+	if now == (sight{}) && calmed && !moved {
+		// Nothing tells when its folder comes back, if that is gone too.
+		r.gone += settle
+		again = settle
+		if calmed = r.gone >= missing; calmed {
+			again = missing
+		}
 	}
 	switch {
-	case why == calm && r.restless && !moved, why == tick && !r.restless, why == tick && r.late:
+	case calmed && r.restless && !moved, why == tick && !r.restless, why == tick && r.late:
 		// What never comes to rest is read as it is, from time to time.
 		r.restless, r.late = false, false
 		return true, again
