@@ -17,6 +17,8 @@ type answer struct {
 	status  int    // a final status that is still to go out; 0: none
 	begun   bool   // a final header has gone out
 	receipt string // id of the attempt that it answers; "" where there is none
+	trails  bool   // the client takes a trailer, and the outcome's place stands in it,
+	outcome string // once it is known
 	written int64
 	failed  error
 }
@@ -55,14 +57,18 @@ func (a *answer) commit() {
 	a.status = 0
 }
 
-// name tells the caller which receipt the answer has; "" is none.
-func (a *answer) name(receipt string) {
+// receiptField tells of the receipt: in the header of the record that was on disk
+// when it went out, and in a trailer, where the client takes one, of the outcome.
+const receiptField = "Agentgate-Receipt"
+
+// name tells the caller which receipt the answer has, and where; "" is none.
+func (a *answer) name(receipt, where string) {
 	a.receipt = receipt
 	if receipt == "" {
-		a.Header().Del("Agentgate-Receipt")
+		a.Header().Del(receiptField)
 		return
 	}
-	a.Header().Set("Agentgate-Receipt", `id="`+receipt+`"`)
+	a.Header().Set(receiptField, where)
 }
 
 // unwritten is how many bytes of a body net/http keeps to itself until somebody

@@ -2,9 +2,11 @@ package gateway
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"log/slog"
 	"net/http"
+	"strconv"
 	"time"
 
 	"agentgw/internal/config"
@@ -25,9 +27,11 @@ type attempt struct {
 	end      receipts.Ending
 	intended bool // the upstream may be called
 	closed   bool
-	wrote    bool   // some record of it is in the log
-	failed   bool   // some record of it could not be written
-	lost     *Error // the outcome could not be recorded
+	wrote    bool           // some record of it is in the log,
+	first    receipts.Entry // of these the intent, the refusal, or the outcome of a call without an intent,
+	last     receipts.Entry // and the newest
+	failed   bool           // some record of it could not be written
+	lost     *Error         // the outcome could not be recorded
 }
 
 func (g *Gateway) begin(call *Call) *attempt {
@@ -149,7 +153,8 @@ func (a *attempt) took() int64 { return max(0, a.g.clock.Now().Sub(a.began).Micr
 func (a *attempt) write(ran bool) *Error {
 	r := &a.record
 	r.Time, r.Replica = time.Time{}, a.g.replica // each has its own time, which the log fills in
-	if _, err := a.g.receipts.Append(r); err != nil {
+	entry, err := a.g.receipts.Append(r)
+	if err != nil {
 		a.failed = true
 		a.g.unrecorded()
 		level := slog.LevelError
@@ -162,10 +167,41 @@ func (a *attempt) write(ran bool) *Error {
 		}
 		return &Error{Code: ReceiptUnavailable, Message: "the gateway cannot write receipts, and does nothing that it cannot record", Wait: 5 * time.Second, Ran: ran, Err: err}
 	}
-	a.wrote = true
+	if a.last = entry; !a.wrote {
+		a.wrote, a.first = true, entry
+	}
 	return nil
 }
 
 // unrecorded reports whether the log was tried and knows nothing of the attempt:
 // then nobody is told of a receipt.
 func (a *attempt) unrecorded() bool { return a.failed && !a.wrote }
+
+// name tells the agent of the attempt: of its record where one is on disk, of its
+// id while none is yet, and of nothing where none could be written.
+func (a *attempt) name(out *answer) {
+	switch {
+	case a.unrecorded():
+		out.name("", "")
+	case !a.wrote:
+		out.name(a.id(), `id="`+a.id()+`"`)
+	default:
+		out.name(a.id(), placed(a.id(), a.first))
+	}
+}
+
+// placed is what an answer says of a record that is on disk (a dictionary of
+// RFC 9651): its place in its tenant's tree, and its hash. Whoever keeps it can
+// show later that the record is missing. To one without a tenant no place is
+// told: among all strangers' records it would tell how many these are.
+func placed(id string, e receipts.Entry) string {
+	b := append(make([]byte, 0, 256), `id="`...)
+	b = append(append(b, id...), '"')
+	if e.Tree != "" {
+		b = append(append(b, `, log="`...), e.Tree...)
+		b = strconv.AppendUint(append(b, `", index=`...), e.TreeIndex, 10)
+	}
+	b = append(b, ", leaf=:"...)
+	b = base64.StdEncoding.AppendEncode(b, e.Leaf[:])
+	return string(append(b, ':'))
+}

@@ -58,7 +58,8 @@ func (g *Gateway) forward(call *Call, service *registry.Service, target *registr
 		return refusal
 	}
 	keepTrailer(res.Trailer)
-	if len(res.Trailer) > 0 {
+	out.trails = takesTrailers(call.In) && !bodiless(res)
+	if len(res.Trailer) > 0 || out.trails {
 		res.Header.Del("Content-Length") // which HTTP/2 has beside a trailer, and HTTP/1 instead of one
 	}
 	patience.follow(began, at.settings.StreamIdle, at.settings.StreamMax)
@@ -67,6 +68,12 @@ func (g *Gateway) forward(call *Call, service *registry.Service, target *registr
 		at.sent(b.read) // all of it: what is withheld now goes out next
 		if err := at.outcome(); err != nil {
 			return err
+		}
+		if out.trails {
+			out.outcome = placed(at.id(), at.last)
+		}
+		if !out.begun {
+			at.name(out) // of a call without an intent it is the outcome
 		}
 		release()
 		return nil

@@ -3,6 +3,7 @@ package gateway_test
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -50,7 +51,23 @@ func (l *ledger) Append(r *receipts.Record) (receipts.Entry, error) {
 		return receipts.Entry{}, l.fail
 	}
 	l.records = append(l.records, *r)
-	return receipts.Entry{Index: uint64(len(l.records))}, nil
+	return entryOf(l.records, len(l.records)-1), nil
+}
+
+// entryOf is where a ledger's record stands: for one with a tenant, in a tree
+// named for it, behind those of the same tenant.
+func entryOf(records []receipts.Record, i int) receipts.Entry {
+	r := records[i]
+	e := receipts.Entry{Index: uint64(i), Leaf: sha256.Sum256(fmt.Appendf(nil, "%s %s", r.ID, r.Kind))}
+	if r.Tenant != "" {
+		e.Tree = "log/t/" + r.Tenant
+		for _, before := range records[:i] {
+			if before.Tenant == r.Tenant {
+				e.TreeIndex++
+			}
+		}
+	}
+	return e
 }
 
 func (l *ledger) Find(string) ([]json.RawMessage, error) { return nil, nil }

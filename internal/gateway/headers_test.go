@@ -262,7 +262,7 @@ func TestAnswerHeaders(t *testing.T) {
 	if v := res.Header.Values("X-Request-Id"); len(v) != 1 || len(v[0]) != 26 {
 		t.Errorf("X-Request-Id: %q", v)
 	}
-	if v := res.Header.Values("Agentgate-Receipt"); len(v) != 1 || v[0] != `id="`+g.ledger.all()[0].ID+`"` {
+	if v := res.Header.Values("Agentgate-Receipt"); len(v) != 1 || v[0] != named(g.ledger.all(), 0) {
 		t.Errorf("Agentgate-Receipt: %q", v)
 	}
 	if v := res.Header.Values("Ratelimit-Policy"); len(v) != 1 {
@@ -286,7 +286,7 @@ func TestTrailers(t *testing.T) {
 			if res.StatusCode != 200 || body != "{}" {
 				t.Fatalf("%s %q", res.Status, body)
 			}
-			if diff := cmp.Diff(http.Header{"X-Sum": {"7"}}, res.Trailer); diff != "" {
+			if diff := cmp.Diff(http.Header{"X-Sum": {"7"}, "Agentgate-Receipt": {named(g.ledger.all(), 1)}}, res.Trailer); diff != "" {
 				t.Error(diff)
 			}
 			if v := res.Header["Agentgate-Receipt"]; len(v) != 1 || strings.Contains(v[0], "forged") {

@@ -93,7 +93,7 @@ func (g *Gateway) act(out *answer, r *http.Request) {
 		return
 	}
 	at := g.begin(call)
-	out.name(at.id())
+	at.name(out)
 	panicked := true
 	defer func() {
 		if panicked { // recovered answers
@@ -116,9 +116,7 @@ func (g *Gateway) act(out *answer, r *http.Request) {
 		panic(http.ErrAbortHandler) // a cut answer must never look like a whole one
 	}
 	g.note(call, at, refusal)
-	if at.unrecorded() {
-		out.name("")
-	}
+	at.name(out)
 	writeError(out, refusal, out.receipt, jitter)
 }
 
@@ -166,9 +164,7 @@ func (g *Gateway) reading(next func(*gin.Context, *Call)) gin.HandlerFunc {
 		at := g.begin(call)
 		if err := g.identify(call, at); err != nil {
 			err = at.close(err)
-			if !at.unrecorded() {
-				out.name(at.id())
-			}
+			at.name(out)
 			g.decided("", err.Code, err.Limit)
 			writeError(c.Writer, err, out.receipt, jitter)
 			return

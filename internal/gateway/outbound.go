@@ -43,7 +43,7 @@ func upstreamRequest(ctx context.Context, in *http.Request, target *registry.Tar
 		h["User-Agent"] = []string{agent}
 	}
 	h["X-Request-Id"] = []string{requestID}
-	if httpguts.HeaderValuesContainsToken(in.Header["Te"], "trailers") {
+	if takesTrailers(in) {
 		h["Te"] = []string{"trailers"}
 	}
 	if target.Body != nil {
@@ -87,4 +87,10 @@ func (t sendOnce) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 	}
 	return t.RoundTripper.RoundTrip(r)
+}
+
+// takesTrailers reports whether the client says that it keeps trailers
+// (RFC 9110, section 6.5.1).
+func takesTrailers(in *http.Request) bool {
+	return in.ProtoAtLeast(1, 1) && httpguts.HeaderValuesContainsToken(in.Header["Te"], "trailers")
 }

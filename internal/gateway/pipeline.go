@@ -83,9 +83,7 @@ func (g *Gateway) steps(call *Call, out *answer, at *attempt) *Error {
 	if err := at.intend(target.Method); err != nil {
 		return err
 	}
-	if at.unrecorded() { // and the operator lets it pass
-		out.name("")
-	}
+	at.name(out) // of its intent; or not at all, if it could not be recorded and the operator lets that pass
 	return g.forward(call, service, target, credential, out, at, func() { ticket.Release() })
 }
 

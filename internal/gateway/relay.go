@@ -96,10 +96,13 @@ func begin(out *answer, res *http.Response) {
 	if res.Header["Content-Type"] == nil {
 		h["Content-Type"] = nil // or the server would guess one
 	}
-	if len(res.Trailer) > 0 {
-		names := make([]string, 0, len(res.Trailer))
+	if len(res.Trailer) > 0 || out.trails {
+		names := make([]string, 0, len(res.Trailer)+1)
 		for name := range res.Trailer {
 			names = append(names, name)
+		}
+		if out.trails {
+			names = append(names, receiptField)
 		}
 		h["Trailer"] = []string{strings.Join(names, ", ")}
 	}
@@ -117,5 +120,8 @@ func finish(out *answer, res *http.Response) {
 		if len(values) > 0 {
 			out.Header()[http.TrailerPrefix+name] = values
 		}
+	}
+	if out.trails && out.outcome != "" {
+		out.Header().Set(receiptField, out.outcome) // the header's has gone out: this is the trailer's, which was announced
 	}
 }

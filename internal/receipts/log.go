@@ -96,7 +96,8 @@ type Log struct {
 	next    uint64 // index of the next record to queue
 	// By tenant; of each the seq, here of the last record queued, and the origin.
 	branches map[string]*branch
-	unbound  time.Time // when a tree first grew since heads were last queued; zero: none has
+	byTree   map[treeID]*branch // those that have a tree
+	unbound  time.Time          // when a tree first grew since heads were last queued; zero: none has
 	failure  error
 	closing  bool
 
@@ -227,7 +228,7 @@ func (l *Log) place(r *Record) (*batch, *slot, uint64, error) {
 		// Its hash names the tenant's tree, and the next record of the tenant
 		// may be told of it before this one is written.
 		l.encode(s, r, index)
-		s.branch.name(l.key.origin, s.leaf)
+		l.byTree[s.branch.name(l.key.origin, s.leaf)] = s.branch
 	}
 	if s.branch != nil && l.unbound.IsZero() {
 		l.unbound = l.clock.Now()

@@ -116,7 +116,7 @@ func (l *Log) load() (*past, error) {
 		return nil, err
 	}
 	l.tree, l.branches, l.grown, l.next = w.tree, w.branches, w.grown, w.tree.size
-	l.tiles = w.tiles
+	l.tiles, l.byTree = w.tiles, w.byTree
 	if len(l.grown.waiting) > 0 {
 		l.unbound = l.clock.Now()
 	}

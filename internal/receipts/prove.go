@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"time"
 
 	"golang.org/x/mod/sumdb/tlog"
@@ -54,18 +55,18 @@ func (l *Log) Prove(records []json.RawMessage) ([]Proof, error) {
 }
 
 func (l *Log) proveTenant(line []byte, r *Record) ([]byte, error) {
-	s, reader, err := l.snapshot(r.Tenant, r.Seq)
+	l.mu.Lock()
+	b := l.branches[r.Tenant]
+	l.mu.Unlock()
+	if b == nil {
+		return nil, fmt.Errorf("there is no tenant %s", r.Tenant)
+	}
+	s, reader, err := l.snapshot(b, r.Seq)
 	if err != nil {
 		return nil, err
 	}
 	defer reader.close()
-	h := hashes{size: s.Size, tiles: s.tiles, leaves: func(tile uint64) ([]tlog.Hash, error) {
-		if tile < uint64(len(s.ends)) {
-			return reader.chain(s.ends[tile], tileWidth)
-		}
-		return reader.chain(s.last, int(s.Size%tileWidth))
-	}}
-	path, err := h.prove(r.Seq-1, tlog.RecordHash(line), s.Root)
+	path, err := s.hashes(reader).prove(r.Seq-1, tlog.RecordHash(line), s.Root)
 	if err != nil {
 		return nil, fmt.Errorf("record %d of %s: %w", r.Seq, r.Tenant, err)
 	}
@@ -73,17 +74,23 @@ func (l *Log) proveTenant(line []byte, r *Record) ([]byte, error) {
 	return p.append(nil), nil
 }
 
+func (s *snapshot) hashes(reader *leafReader) *hashes {
+	return &hashes{size: s.Size, tiles: s.tiles, leaves: func(tile uint64) ([]tlog.Hash, error) {
+		if tile < uint64(len(s.ends)) {
+			return reader.chain(s.ends[tile], tileWidth)
+		}
+		return reader.chain(s.last, int(s.Size%tileWidth))
+	}}
+}
+
 // snapshot returns a tenant's tree under a checkpoint that covers its record seq,
 // and a reader of its leaves.
-func (l *Log) snapshot(tenant string, seq uint64) (*snapshot, *leafReader, error) {
-	l.mu.Lock()
-	b := l.branches[tenant]
-	l.mu.Unlock()
+func (l *Log) snapshot(b *branch, seq uint64) (*snapshot, *leafReader, error) {
 	now := l.clock.Now()
 	l.trees.Lock()
-	if b == nil || b.tree.size < seq {
+	if b.tree.size < seq {
 		l.trees.Unlock()
-		return nil, nil, fmt.Errorf("tenant %s has no record %d", tenant, seq)
+		return nil, nil, fmt.Errorf("record %d of this tenant is not on disk: %w", seq, fs.ErrNotExist)
 	}
 	reader, err := l.leaves.reader()
 	s := b.shown

@@ -64,8 +64,10 @@ func (b *branch) push(leaf tlog.Hash, index uint64) (before uint64) {
 }
 
 // name gives the tree its origin, by the tenant's first record.
-func (b *branch) name(log string, first tlog.Hash) {
-	b.origin = treeOrigin(log, newTreeID(log, first))
+func (b *branch) name(log string, first tlog.Hash) treeID {
+	id := newTreeID(log, first)
+	b.origin = treeOrigin(log, id)
+	return id
 }
 
 // head is what a checkpoint of the tree says.

@@ -65,6 +65,7 @@ type walker struct {
 	tree     frontier
 	tiles    []tlog.Hash        // the roots of its full tiles of leaves
 	branches map[string]*branch // by tenant
+	byTree   map[treeID]*branch
 	grown    grown
 	origin   string
 
@@ -93,7 +94,7 @@ type walker struct {
 }
 
 func newWalker(folder string) *walker {
-	return &walker{reader: newReader(folder), branches: make(map[string]*branch)}
+	return &walker{reader: newReader(folder), branches: make(map[string]*branch), byTree: make(map[treeID]*branch)}
 }
 
 // torn reports whether the log ends in the middle of something, after step has
@@ -272,7 +273,7 @@ func (w *walker) recordLine(e *event) error {
 		return nil
 	}
 	if b.seq == 1 {
-		b.name(w.origin, e.leaf)
+		w.byTree[b.name(w.origin, e.leaf)] = b
 	}
 	w.grown.note(b)
 	e.before = b.push(e.leaf, e.index)
