@@ -12,6 +12,8 @@ import (
 // operations are what operators may see and do, for package admin.
 type operations struct{ *server }
 
+func (o operations) Log() admin.Log { return o.receipts }
+
 func (o operations) Ready() error { return o.ready() }
 
 func (o operations) Config() admin.Config { return o.live.config() }

@@ -4,7 +4,8 @@
 // /livez says that the process answers, /readyz (and /healthz) that calls can
 // be served, /metrics is for Prometheus. None of them wants a token, none shows
 // a secret, and the number of series depends on the configuration alone. All
-// below /admin/v1/ wants the operators' token, in a Bearer header.
+// below /admin/v1/ wants the operators' token, in a Bearer header, and so do the
+// hashes of the receipt log below /v1/log/.
 package admin
 
 import (
@@ -44,6 +45,8 @@ type Operations interface {
 	// Unblock reports whether the tenant was blocked. One that is not and that
 	// nobody knows is an ErrNoSuchTenant.
 	Unblock(id string) (was bool, err error)
+	// Log is the receipt log.
+	Log() Log
 }
 
 // Handler serves all of the operators' side. An empty token lets nobody in.
@@ -54,6 +57,7 @@ func Handler(m *Metrics, token secret.Text, o Operations) http.Handler {
 	mux.HandleFunc("GET /healthz", ready(o))
 	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}))
 	mux.Handle("/admin/v1/", authorized(token, operate(o)))
+	receiptLog(mux, token, o.Log())
 	return mux
 }
 

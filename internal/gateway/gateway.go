@@ -38,6 +38,8 @@ type Receipts interface {
 	Append(*receipts.Record) (receipts.Entry, error)
 	Find(id string) ([]json.RawMessage, error)
 	Prove(records []json.RawMessage) ([]receipts.Proof, error)
+	Checkpoint() []byte
+	VerifierKey() string
 }
 
 // Vault opens the credentials of services.

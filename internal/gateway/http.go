@@ -31,12 +31,20 @@ func (g *Gateway) Handler() http.Handler {
 	e.GET("/v1/services/:name", g.reading(g.service))
 	e.GET("/v1/whoami", g.reading(func(c *gin.Context, call *Call) { c.JSON(200, g.whoami(call)) }))
 	e.GET("/v1/receipts/:id", g.reading(g.receipt))
+	// What every auditor may have, and needs no key for.
+	e.GET("/v1/log/checkpoint", func(c *gin.Context) { public(c, g.receipts.Checkpoint()) })
+	e.GET("/v1/log/key", func(c *gin.Context) { public(c, []byte(g.receipts.VerifierKey()+"\n")) })
 	e.NoRoute(g.reading(func(c *gin.Context, _ *Call) {
 		e := refuse(BadRequest, "there is nothing at this path; calls go to POST /v1/act")
 		e.Status = http.StatusNotFound
 		writeError(c.Writer, e, "", jitter)
 	}))
 	return g.framed(g.recovered(e))
+}
+
+func public(c *gin.Context, text []byte) {
+	c.Header("Cache-Control", "no-store")
+	c.Data(http.StatusOK, "text/plain; charset=utf-8", text)
 }
 
 // answerBelow is the answer that recovered has made for this call. gin's writer

@@ -131,7 +131,7 @@ func (r *leafReader) read(index uint64, into []byte) (n int, err error) {
 	if first := r.firsts[i]; r.file == nil || r.first != first {
 		f, err := os.Open(r.path(first))
 		if err != nil {
-			return 0, err
+			return 0, fmt.Errorf("%w: %v", errLeaves, err) // one that is gone is no tree that is not there
 		}
 		r.close()
 		r.first, r.file = first, f
