@@ -63,7 +63,7 @@ func TestLogOverHTTP(t *testing.T) {
 		w.write("anchor", []byte(body))
 		w.want(exitDone, "receipts", "verify", "data", "--vkey", "vkey", "--anchor", "anchor")
 	}
-	tiles := []string{"/v1/log/tile/0/000.p/1", "/v1/log/t/" + tree + "/tile/0/000.p/2", "/v1/log/t/" + tree + "/checkpoint"}
+	tiles := []string{"/v1/log/tile/0/000.p/1", "/v1/log/t/" + tree + "/tile/0/000.p/1", "/v1/log/t/" + tree + "/checkpoint"}
 	for _, path := range tiles {
 		if status, _, body := get(operators, path, ""); status != 401 || strings.Contains(body, "agentgate/") {
 			t.Errorf("%s without a token: %d %s", path, status, body)
