@@ -16,7 +16,7 @@ test: ## all tests under the race detector (needs a C compiler)
 	go test -tags $(TAGS) -race -timeout 15m ./...
 
 drills: ## the same tests with the counts that it takes to believe them; about an hour
-	DRILLS=full go test -tags $(TAGS) -timeout 90m -p 1 -v -run 'Kill|StreamsEnd|NoAnswerIsCut|StrangersMakeNoSeries|NoisyNeighbour|ReloadsUnderLoad|ACrowdAtTheDoor' ./cmd/agentgw ./internal/gateway
+	DRILLS=full go test -tags $(TAGS) -timeout 90m -p 1 -v -run 'Kill|StreamsEnd|NoAnswerIsCut|StrangersMakeNoSeries|NoisyNeighbour|ReloadsUnderLoad|ACrowdAtTheDoor|ComesBackSpread|ALoneAgent' ./cmd/agentgw ./internal/gateway
 	DRILLS=full go test -tags $(TAGS) -timeout 90m -p 1 ./internal/ratelimit/... ./internal/receipts
 
 check: ## format, vet, staticcheck, architecture rules, go.mod and go.sum in step

@@ -115,9 +115,9 @@ func writeError(w http.ResponseWriter, e *Error, receipt string, jitter func(tim
 		p.Type, p.Title = quotaExceededProblem, "Quota exceeded"
 	}
 	if e.Wait > 0 {
-		wait := e.Wait + jitter(e.Wait)
-		p.RetryAfterMS = int64((wait + time.Millisecond - 1) / time.Millisecond)
-		h.Set("Retry-After", fmt.Sprint(max(1, int64((wait+time.Second-1)/time.Second))))
+		told := e.Wait + jitter(e.Wait)
+		p.RetryAfterMS = int64((told + time.Millisecond - 1) / time.Millisecond)
+		h.Set("Retry-After", fmt.Sprint(wholeSeconds(e.Wait, told)))
 		h.Set("Retry-After-Ms", fmt.Sprint(p.RetryAfterMS))
 	}
 	// SDKs wait as told up to a minute, and else come back when they please.

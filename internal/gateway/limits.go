@@ -88,7 +88,7 @@ func (g *Gateway) refusal(call *Call, v ratelimit.Verdict) *Error {
 	switch {
 	case v.Outcome == ratelimit.ConcurrencyLimited:
 		e.Code = ConcurrencyLimited
-		e.Wait = min(e.Wait, 9*time.Second) // an estimate: with its jitter, at most 10 s
+		e.Wait = min(e.Wait, 8*time.Second) // an estimate: with its jitter, at most 10 s
 		taken := fmt.Sprintf("all %d in-flight places of this %s are taken", reading.Quota, e.Limit)
 		if reading.Quota == 1 {
 			taken = fmt.Sprintf("the one in-flight place of this %s is taken", e.Limit)
@@ -114,20 +114,28 @@ func inWords(wait time.Duration) time.Duration {
 
 // jitter returns how much longer than wait a refused agent is told to stay away.
 func jitter(wait time.Duration) time.Duration {
-	return time.Duration(rand.Int64N(int64(longest(wait)-wait) + 1))
+	return time.Duration(rand.Int64N(int64(room(wait)) + 1))
 }
 
-// longest is the most that an agent may be told whose true wait is wait: a fifth
-// more, or 250 ms where that is more. What it is told in whole seconds, rounded
-// up, must exceed the wait by no more than a second or a fifth, so close to a
-// whole second there is less room. And it never passes a minute that the wait
-// itself does not: SDKs take no hint beyond that (see writeError).
-func longest(wait time.Duration) time.Duration {
-	most := (wait + max(time.Second, wait/5)).Truncate(time.Second)
+// room is the most that an agent is told to wait longer than its true wait: a
+// fifth of that, or 750 ms where that is more, over which a crowd that was refused
+// spreads when it comes back. It never passes a minute that the wait itself does
+// not: SDKs take no hint beyond that (see writeError). The millisecond is what
+// rounding up may add.
+func room(wait time.Duration) time.Duration {
+	most := max(750*time.Millisecond, wait/5) - time.Millisecond
 	if wait <= time.Minute {
-		most = min(most, time.Minute)
+		most = min(most, time.Minute-wait)
 	}
-	return min(most, wait+max(250*time.Millisecond, wait/5))
+	return most
+}
+
+// wholeSeconds is told, the wait with its jitter, in the whole seconds of
+// Retry-After: rounded up, unless that would exceed the wait by more than a second
+// or a fifth. The seconds alone would leave a crowd no room there: for a wait of
+// 4.9 s they can only be 5.
+func wholeSeconds(wait, told time.Duration) int64 {
+	return min(seconds(told), int64((wait+max(time.Second, wait/5))/time.Second))
 }
 
 // policy is a limit's name in RateLimit-Policy, RateLimit and violated-policies.

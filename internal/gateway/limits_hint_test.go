@@ -79,7 +79,7 @@ func checkHint(t *testing.T, got told, wait time.Duration) {
 		t.Fatalf("%v: %s, Retry-After-Ms %q", err, got.body, got.header.Get("Retry-After-Ms"))
 	}
 	fine := time.Duration(p.MS) * time.Millisecond
-	if fine < wait || fine > most || (fine+time.Second-1).Truncate(time.Second) != got.retryAfter(t) {
+	if apart := got.retryAfter(t) - fine; fine < wait || fine > most || apart.Abs() >= time.Second {
 		t.Fatalf("wait %v: %v to the millisecond, Retry-After %v", wait, fine, got.retryAfter(t))
 	}
 	if no := got.header.Get("X-Should-Retry") == "false"; no != (wait > time.Minute) || !no && got.retryAfter(t) > time.Minute {
@@ -99,7 +99,7 @@ func TestHintForASlot(t *testing.T) {
 		if got.header.Get("X-Should-Retry") != "" {
 			t.Error("it is worth a retry")
 		}
-		return got.retryAfter(t)
+		return max(got.retryAfter(t), got.obeyed(t, true))
 	}
 	end := w.hold(up, "k", streamCall("tools", ""))
 	if d := hint(); d < time.Second || d > 2*time.Second {
@@ -119,8 +119,8 @@ func TestHintForASlot(t *testing.T) {
 	}
 	end = w.hold(up, "k", streamCall("tools", ""))
 	for range 20 {
-		if d := hint(); d < 9*time.Second || d > 10*time.Second {
-			t.Errorf("after many that were held for minutes: %v, want 9 or 10 s", d)
+		if d := hint(); d < 8*time.Second || d > 10*time.Second {
+			t.Errorf("after many that were held for minutes: %v, want 8 to 10 s", d)
 		}
 	}
 	end()
@@ -167,25 +167,4 @@ func TestSeveralLimitsRefuse(t *testing.T) {
 	w.act("slow", plainCall("tools", "")).want(t, "a nanosecond early", 429, "rate_limited", "key")
 	w.clock.Advance(1)
 	w.act("slow", plainCall("tools", "")).want(t, "after the wait", 200, "", "")
-}
-
-// TestHintsSpread: a crowd that is refused at one moment is not told to come back
-// at one moment.
-func TestHintsSpread(t *testing.T) {
-	w := newWorld(t, hello, limited("k", 0.2, 1))
-	w.act("k", plainCall("tools", ""))
-	const crowd = 300
-	bins := map[int]int{}
-	for range crowd {
-		ms, err := strconv.Atoi(w.act("k", plainCall("tools", "")).header.Get("Retry-After-Ms"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		bins[ms/100]++
-	}
-	for bin, n := range bins {
-		if n > crowd/5 {
-			t.Errorf("%d of %d were told to come back between %d and %d ms", n, crowd, bin*100, bin*100+100)
-		}
-	}
 }
