@@ -47,6 +47,7 @@ func newRules(settings *config.Settings, snapshot *registry.Snapshot) (rules, er
 // state of either that cannot be used leaves the last good one in force. Safe
 // for concurrent use. Who looks at it never waits for a file or a store.
 type live struct {
+	started *config.Settings // as they were then; some are read at a start only
 	read    reader
 	store   *store.SQLite
 	vault   *vault.Vault
@@ -244,7 +245,7 @@ func (l *live) config() admin.Config {
 	now := l.state.Load()
 	c := admin.Config{
 		File: now.snapshot.File, Running: now.snapshot.Hash, Since: now.since, Failure: now.failure,
-		Settings: now.settings.Values(),
+		Settings: now.settings.InForce(l.started),
 	}
 	c.OnDisk, c.OnDiskErr = registry.HashFile(c.File)
 	return c

@@ -77,6 +77,28 @@ func TestOperatorsSeeTenants(t *testing.T) {
 	}
 }
 
+// TestOperatorsLookForFree: a burst of ten is ten calls, however often operators
+// look at it between them, and what they are told is never under 0 or over 10.
+func TestOperatorsLookForFree(t *testing.T) {
+	r := newReloading(t, "{rps: 0.01, burst: 10, max_inflight: 0}")
+	for i := range 12 {
+		if got, want := r.admitted(1), min(1, max(0, 10-i)); got != want {
+			t.Errorf("call %d: %d admitted, want %d", i, got, want)
+		}
+		for range 3 {
+			if got, want := r.tenant("tenant:t").Bucket.Remaining, int64(max(0, 9-i)); got != want {
+				t.Fatalf("after call %d: %d remaining, want %d", i, got, want)
+			}
+		}
+	}
+	for range 50 {
+		r.admitted(1)
+	}
+	if got := r.tenant("tenant:t").Bucket.Remaining; got != 0 {
+		t.Errorf("refused again and again: %d remaining", got)
+	}
+}
+
 // TestOperatorsBlockATenant: its running calls end, visibly and with their
 // reason in the receipt, its later ones are refused and cost nothing, and others
 // go on; until it is unblocked.

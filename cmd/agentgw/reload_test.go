@@ -356,6 +356,16 @@ func TestReloadOfSettings(t *testing.T) {
 	if res := r.call("get"); res.StatusCode != http.StatusRequestEntityTooLarge {
 		t.Errorf("a body over the new bound: %s", res.Status)
 	}
+	status, config := r.operate("GET", "/admin/v1/config", operators)
+	for _, want := range []string{
+		`{"name":"AGENTGATE_MAX_REQUEST_BODY","value":"10","source":"` + r.file + `:4:10 server.max_request_body"}`,
+		`{"name":"AGENTGATE_RATE_IDLE","value":"10m","source":"default","after_restart":"1h"}`,
+		`{"name":"AGENTGATE_RATE_KEY_RPS","value":"1000","source":"flag --rate-key-rps"}`,
+	} {
+		if status != http.StatusOK || !strings.Contains(config, want) {
+			t.Errorf("%d %s\nwithout %s", status, config, want)
+		}
+	}
 	var warned string
 	for line := range strings.Lines(r.log.String()) {
 		if strings.Contains(line, "only a start reads") {
@@ -367,7 +377,64 @@ func TestReloadOfSettings(t *testing.T) {
 	}
 }
 
-// TestReloadRefusesWhatAStartRefuses: also for a key of the store.
+// TestReloadOfWhatCallsGoBy: whom the gateway takes a caller for, what it records
+// before a call, and how much the callers without limits of their own may do.
+func TestReloadOfWhatCallsGoBy(t *testing.T) {
+	r := newReloading(t, "{rps: 10, burst: 10}")
+	alone := r.storedKey(store.Key{ID: "alone"}, nil)
+	type record struct {
+		Kind       string
+		ClientAddr string `json:"client_addr"`
+	}
+	send := func() (res *http.Response, records []record) {
+		t.Helper()
+		request, err := http.NewRequest("POST", "http://"+r.server.agentsListener.Addr().String()+"/v1/act", strings.NewReader(`{"service":"tools","action":"get"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("Agentgate-Key", alone)
+		request.Header.Set("X-Forwarded-For", "203.0.113.7")
+		if res, err = http.DefaultClient.Do(request); err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, res.Body)
+		_ = res.Body.Close()
+		if receipt := receiptID.FindStringSubmatch(res.Header.Get("Agentgate-Receipt")); receipt != nil {
+			lines, err := r.server.receipts.Find(receipt[1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			records = make([]record, len(lines))
+			for i, line := range lines {
+				if err := json.Unmarshal(line, &records[i]); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		return res, records
+	}
+	eventually(t, "the key is served", func() bool { return r.callAs(alone, "get").StatusCode == http.StatusOK })
+	_, records := send()
+	if len(records) != 2 || records[1].ClientAddr != "127.0.0.1" {
+		t.Errorf("at first: %+v", records)
+	}
+	r.settings = "trusted_proxies: [127.0.0.0/8], receipt_intent: never, rate_tenant_rps: 0.001, rate_tenant_burst: 3, tenant_max_inflight: 7"
+	r.reload("{rps: 10, burst: 10}")
+	res, records := send()
+	if len(records) != 1 || records[0].ClientAddr != "203.0.113.7" {
+		t.Errorf("after a reload: %+v", records)
+	}
+	if fields := res.Header.Get("RateLimit"); !strings.Contains(fields, `"tenant";r=2;`) || !strings.Contains(fields, `"inflight";r=6`) {
+		t.Errorf("after a reload: %s", fields)
+	}
+	r.settings = ""
+	r.reload("{rps: 10, burst: 10}")
+	if _, records := send(); len(records) != 2 || records[1].ClientAddr != "127.0.0.1" {
+		t.Errorf("and back: %+v", records)
+	}
+}
+
+// TestReloadRefusesWhatAStartRefuses: a burst over an hour of its rate.
 func TestReloadRefusesWhatAStartRefuses(t *testing.T) {
 	r := newReloading(t, "{rps: 0, max_inflight: 3}")
 	r.write("{rps: 1, burst: 4000}") // over an hour of its rate

@@ -136,7 +136,7 @@ func start(settings *config.Settings, snapshot *registry.Snapshot, read reader, 
 		Unrecorded: s.metrics.Unrecorded, Observed: s.metrics.Observed,
 	})
 	s.live = &live{
-		read: read, store: s.store, vault: s.vault, gateway: s.gateway, clock: s.clock, log: log, inForce: s.metrics.RegistryInForce,
+		started: settings, read: read, store: s.store, vault: s.vault, gateway: s.gateway, clock: s.clock, log: log, inForce: s.metrics.RegistryInForce,
 	}
 	if err := s.live.begin(s.background, first); err != nil {
 		return nil, err

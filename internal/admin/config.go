@@ -60,6 +60,7 @@ type settingView struct {
 	Name   string `json:"name"`
 	Value  string `json:"value"`
 	Source string `json:"source"`
+	Later  string `json:"after_restart,omitempty"`
 }
 
 func viewConfig(c Config) configView {
@@ -74,7 +75,7 @@ func viewConfig(c Config) configView {
 		v.Failure = &failureView{At: stamp(c.Failure.At), Since: stamp(c.Failure.Since), Problems: viewProblems(c.Failure.Err)}
 	}
 	for _, s := range c.Settings {
-		v.Settings = append(v.Settings, settingView{s.Name, s.Text, s.Source})
+		v.Settings = append(v.Settings, settingView{s.Name, s.Text, s.Source, s.AfterRestart})
 	}
 	return v
 }

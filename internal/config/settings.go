@@ -106,13 +106,16 @@ type Value struct {
 	Name   string // the variable
 	Text   string // as written, or the default in words; [redacted] for a secret
 	Source string
+	// AfterRestart is what the process will go by when it is started anew; "" where
+	// that is Text. See InForce.
+	AfterRestart string
 }
 
 // Values returns every setting, in the order of Table.
 func (s *Settings) Values() []Value {
 	list := make([]Value, len(rows))
 	for i, r := range rows {
-		list[i] = Value{r.variable(), s.texts[r.variable()], s.Source(r.variable())}
+		list[i] = Value{Name: r.variable(), Text: s.texts[r.variable()], Source: s.Source(r.variable())}
 	}
 	return list
 }

@@ -23,3 +23,17 @@ func (s *Settings) OnlyAtStart(next *Settings) []string {
 	}
 	return names
 }
+
+// InForce returns every setting, in the order of Table, as it is in force in a
+// process that was started with the settings started and has taken over s since.
+func (s *Settings) InForce(started *Settings) []Value {
+	values, before := s.Values(), started.Values()
+	changed := started.OnlyAtStart(s)
+	for i, v := range values {
+		if slices.Contains(changed, v.Name) {
+			values[i] = before[i]
+			values[i].AfterRestart = v.Text
+		}
+	}
+	return values
+}

@@ -173,8 +173,9 @@ func TestRefundAtLevelZero(t *testing.T) {
 	}
 }
 
-// TestRemainingStaysInItsRange, told by every answer: after idling, when refused
-// again and again, after refunds. (fields fails a test where it does not.)
+// TestRemainingStaysInItsRange, told by every answer and to operators: after
+// idling, when refused again and again, after refunds. (fields fails a test where
+// it does not.)
 func TestRemainingStaysInItsRange(t *testing.T) {
 	up := newHeldStreams()
 	w := setup{registry: "tenants:\n  t: {rps: 1, burst: 4, max_inflight: 1}\nservices:\n" + serviceLine("tools", "rate_limit: {rps: 1, burst: 3},")}.
@@ -183,6 +184,13 @@ func TestRemainingStaysInItsRange(t *testing.T) {
 		t.Helper()
 		if left := got.left(t); fmt.Sprint(left) != fmt.Sprint(want) {
 			t.Fatalf("%s: %v left, want %v", what, left, want)
+		}
+		for kind, name := range map[ratelimit.Kind]string{ratelimit.KindKey: "key", ratelimit.KindTenant: "tenant", ratelimit.KindService: "service"} {
+			for partition, e := range w.entries(kind) {
+				if remaining, told := want[name]; told && e.Remaining != remaining {
+					t.Fatalf("%s: operators are told of %d left of %s, want %d", what, e.Remaining, partition, remaining)
+				}
+			}
 		}
 	}
 	for range 50 {

@@ -170,6 +170,16 @@ func TestWatchFollowsItsFolder(t *testing.T) {
 		w.becomes(text)
 		edited("edited in the " + text)
 		must(t, os.RemoveAll(parent+".old"))
+
+		// The very same file, of which nothing is to be seen but by an edit.
+		must(t, os.MkdirAll(filepath.Join(parent+".new", "folder"), 0o700))
+		must(t, os.Link(path, filepath.Join(parent+".new", "folder", "registry.yaml")))
+		must(t, os.Rename(parent, parent+".old"))
+		must(t, os.Rename(parent+".new", parent))
+		w.clock.Advance(30 * time.Second)
+		w.becomes("edited in the " + text)
+		edited("edited in the same file")
+		must(t, os.RemoveAll(parent+".old"))
 	}
 }
 
