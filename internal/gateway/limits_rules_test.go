@@ -206,6 +206,19 @@ func TestAStreamCountsAsItFlows(t *testing.T) {
 	}
 }
 
+// TestAnObservingRuleOfBytes counts what it would have let flow, and no more.
+func TestAnObservingRuleOfBytes(t *testing.T) {
+	w := ruledWorld(t, hello, "  - {name: traffic, key: tenant, window: 1m, max: 100, count: bytes, mode: observe}\n", of("wide", roomy("a")))
+	body := plainCall("tools", "")
+	for range 5 {
+		w.act("a", body).want(t, "a call", 200, "", "")
+	}
+	used, _ := w.limiter.Counted(ratelimit.NewRule("traffic", registry.CountBytes, time.Minute, true), "tenant:wide", w.nanos.Nanos())
+	if want := int64(len(body) + len(`{"hello":1}`)); used != want || w.counted("observed", "traffic") != 4 {
+		t.Errorf("%d bytes counted, want the %d of one call; %d observed", used, want, w.counted("observed", "traffic"))
+	}
+}
+
 // TestAnObservingRule refuses nothing, is not told to agents, and shows operators
 // what it would have refused, in the log once a minute.
 func TestAnObservingRule(t *testing.T) {

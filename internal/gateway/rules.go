@@ -81,11 +81,13 @@ func (g *Gateway) showObserved(call *Call) {
 	}
 }
 
-// flowing are those of uses that count the bytes of the answer too.
+// flowing are those of uses that count the bytes of the answer too. A rule that
+// would have refused the call, had it not been there to observe, counts nothing of
+// it: it would not have flowed.
 func (call *Call) flowing() (list []*ratelimit.Use) {
 	for i := range call.uses {
 		for _, r := range call.view.rules.Rules() {
-			if r.Bytes() && r.Name == call.uses[i].Rule.Name() {
+			if r.Bytes() && r.Name == call.uses[i].Rule.Name() && !call.uses[i].Refused() {
 				list = append(list, &call.uses[i])
 			}
 		}
