@@ -137,6 +137,19 @@ func TestRulesSayWhenAndWhom(t *testing.T) {
 	}
 }
 
+// TestAnAddressAsRulesSeeIt is what an operator would write for it.
+func TestAnAddressAsRulesSeeIt(t *testing.T) {
+	w := ruledWorld(t, hello, "  - {name: these, key: client_ip, when: \"client_ip in ['203.0.113.7', '2001:db8:0:1::/64']\", window: 1m, max: \"1 - 1\"}\n", roomy("a"))
+	for address, want := range map[string]int{
+		"203.0.113.7": 429, "203.0.113.7:80": 429, "::ffff:203.0.113.7": 429, "203.0.113.8": 200,
+		"2001:db8:0:1:2:3:4:5": 429, "[2001:db8:0:1::]:80": 429, "2001:db8:0:2::": 200,
+	} {
+		if got := w.from(address, "a"); got.status != want {
+			t.Errorf("%s: %d, want %d", address, got.status, want)
+		}
+	}
+}
+
 // TestRulesCountBytes: those of the request when it comes, those of the answer as
 // they flow. The call that crosses the line ends whole, and the next is refused.
 func TestRulesCountBytes(t *testing.T) {

@@ -87,7 +87,7 @@ func (u *Use) Reading() Reading {
 func (u *Use) askLocked(v *Verdict, unix int64) {
 	w := u.windows
 	w.rollLocked(unix)
-	u.Count, u.Max = min(MaxQuota+1, max(0, u.Count)), min(MaxQuota, u.Max)
+	u.Count, u.Max = min(MaxQuota+1, u.Count), min(MaxQuota, u.Max)
 	u.asked, u.used, u.left = true, w.usedLocked(u.Partition), w.endLocked()-unix
 	u.refused = !fits(u.used, u.Count, u.Max)
 	if u.refused && !u.Rule.observe {

@@ -113,6 +113,8 @@ func TestFaults(t *testing.T) {
 		{"count: request.params.nope", rules.Charge{Partition: "key:k", Count: 1, Max: 10}, "it looks at a parameter that is not there"},
 		{"count: request.params.t", rules.Charge{Partition: "key:k", Count: 1, Max: 10}, "its result is no number"},
 		{"count: request.params.neg", rules.Charge{Partition: "key:k", Count: 1, Max: 10}, "its result is negative"},
+		{"key: int(request.params.q)", rules.Charge{Partition: keyless, Count: 1, Max: 10}, "it has no result"},
+		{"when: caller.matches(request.params.q + '(')", rules.Charge{Partition: "key:k", Count: 1, Max: 10}, "it has no result"},
 		{"count: request.params.big * request.params.big", rules.Charge{Partition: "key:k", Count: 1, Max: 10}, "a number is too large"},
 	} {
 		ch, applies := one(t, tt.members).Charge(call())
@@ -209,7 +211,16 @@ func TestWorkIsBounded(t *testing.T) {
 			t.Errorf("applies %v, %v", applies, ch.Faults)
 		}
 	}
+	// However little it looks at, what is too much to read is not read.
 	c := call()
+	c.Params = []byte(`{"l":["a"` + strings.Repeat(`,"a"`, 20_000) + `],"q":"b"}`)
+	if ch, applies := one(t, "key: request.params.l[0]").Charge(c); !applies || len(ch.Faults) != 1 || ch.Faults[0].Why != "it would take too much work" {
+		t.Errorf("applies %v, %v", applies, ch.Faults)
+	}
+	if ch, _ := one(t, "key: request.params.q").Charge(c); ch.Partition != "b" || ch.Faults != nil {
+		t.Errorf("a parameter beside it: %+v", ch)
+	}
+	c = call()
 	c.Params = []byte(`{"l":["a","no"]}`)
 	if _, applies := r.Charge(c); applies {
 		t.Error("a call of usual size is refused its result")
