@@ -42,11 +42,21 @@ type Admission struct {
 // first, from the process last, and given back if the process has none. In that
 // instant another call may miss the service's slot, but only while the process
 // is full and would refuse it anyway.
-func (l *Local) Admit(c Charge, a Admission, now int64) (t Ticket, v Verdict) {
+func (l *Local) Admit(c Charge, a Admission, now int64) (Ticket, Verdict) {
+	t, _, v := l.Enter(c, a, 0, now)
+	return t, v
+}
+
+// Enter is Admit for a call that may wait for its slots, unless queue calls of its
+// tenant already do. If slots are all that it lacks, the outcome is Queued, its
+// tokens are taken, once and for all, and it has a place in the queue, which comes
+// with that outcome and no other. Whether it may wait or not, a call never overtakes
+// one that waits and could use the same slot.
+func (l *Local) Enter(c Charge, a Admission, queue, now int64) (t Ticket, p *Place, v Verdict) {
 	if a.Tenant != nil && l.Blocked(a.Tenant.table, a.Tenant.partition) {
 		v.Outcome, v.Limit, v.Never = Blocked, KindTenant, true
 		v.violate(KindTenant)
-		return t, v
+		return t, nil, v
 	}
 	a.Tenant.fetch()
 	a.Bucket.fetch()
@@ -54,29 +64,41 @@ func (l *Local) Admit(c Charge, a Admission, now int64) (t Ticket, v Verdict) {
 	l.findRules(a.Uses)
 	l.hold(service, a.Service.slots)
 	l.hold(&l.process, a.Process)
-	tenant, own := l.nobody, &unlimited
-	if a.Tenant != nil {
-		own = a.Tenant
-		tenant = l.tables[own.table].lock(own, now)
-		if over := tenant.host(); over != nil {
-			over.guests.mu.Lock()
-			defer over.guests.mu.Unlock()
-		}
+	if l.line.waiting.Load() == 0 {
+		t = l.decide(&v, &a, service, takes, nil, now)
 	} else {
-		tenant.mu.Lock()
+		v.Outcome = again
 	}
-	t = l.decideLocked(&v, &a, tenant, own, service, now)
-	if v.Outcome != Admitted && c.entry != nil {
+	if v.Outcome == again || v.Outcome == ConcurrencyLimited && queue > 0 {
+		t, p, v = l.enterLine(c, &a, service, queue, now)
+	}
+	if v.Outcome != Admitted && v.Outcome != Queued && c.entry != nil {
 		c.settleIn(&v, now)
 	}
-	return t, v
+	return t, p, v
 }
 
-// unlimited is what holds for calls without a tenant.
-var unlimited Ref
+// standing is how a call that is decided stands to its slots.
+type standing uint8
 
-// decideLocked decides with the tenant's lock held, and gives it up.
-func (l *Local) decideLocked(v *Verdict, a *Admission, tenant *entry, own *Ref, service *pool, now int64) (t Ticket) {
+const (
+	takes standing = iota // it takes them, if it is to run
+	holds                 // it has them already, and lacks at most tokens
+	lacks                 // others come first, or there are none
+)
+
+// unlimited is what holds for calls without a tenant. It is in no table.
+var unlimited = Ref{table: Table(tables)}
+
+// decide asks every limit and takes what the call needs, or nothing. For a seat it
+// also takes the tokens, and notes them there, if slots are all that is lacking.
+//
+// Of a call that takes its slots it looks afterwards whether anybody waits: who came
+// to wait meanwhile is not to be overtaken. And one that lacks slots may find no cap
+// that is full, as some have come back: then too the outcome is again.
+func (l *Local) decide(v *Verdict, a *Admission, service *pool, stands standing, seat *Place, now int64) (t Ticket) {
+	own := a.tenant()
+	tenant := l.lockTenant(own, now)
 	var bucket *entry
 	var fromTenant, fromBucket decision
 	if !own.limit.Unlimited() {
@@ -98,39 +120,88 @@ func (l *Local) decideLocked(v *Verdict, a *Admission, tenant *entry, own *Ref, 
 		l.askRules(v, a.Uses, now)
 	}
 	used := tenant.inUseLocked(own)
-	l.takeSlots(v, a, tenant.slots, used, own.slots, service)
+	switch stands {
+	case takes:
+		l.takeSlots(v, a, tenant.slots, used, own.slots, service)
+		if v.Outcome == Admitted && l.line.waiting.Load() > 0 {
+			l.untake(a, service)
+			v.Outcome = again
+		}
+	case lacks:
+		l.refuseFull(v, a, tenant.slots, used, own.slots, service)
+		if v.Outcome == Admitted {
+			v.Outcome = again
+		} else if v.Outcome == ConcurrencyLimited && seat != nil {
+			v.Outcome = Queued
+		}
+	}
 
 	admitted := v.Outcome == Admitted
+	pays := admitted || v.Outcome == Queued
 	if len(a.Uses) > 0 {
-		closeRules(a.Uses, admitted)
+		closeRules(a.Uses, pays)
 	}
 	if !own.limit.Unlimited() {
-		if admitted {
-			tenant.spendLocked(fromTenant, now)
+		if pays {
+			seat.pay(own, tenant, tenant.spendLocked(fromTenant, now))
 		}
 		v.sample(KindTenant, own.limit, tenant.bucket.tat-now)
 	}
 	if bucket != nil {
-		if admitted {
-			bucket.spendLocked(fromBucket, now)
+		if pays {
+			seat.pay(a.Bucket, bucket, bucket.spendLocked(fromBucket, now))
 		}
 		v.sample(KindService, a.Bucket.limit, bucket.bucket.tat-now)
 		// Before a shard is locked to pin the tenant: see entry for the order.
 		bucket.mu.Unlock()
 	}
-	if admitted {
+	if admitted && stands == takes {
 		used++
 		t = l.occupyLocked(a, tenant, own, service, now)
 	}
-	v.sampleSlots(KindTenantSlots, used, own.slots)
-	tenant.mu.Unlock()
+	tenant.unlockTenant()
+	l.sampleCaps(v, a, used, own.slots, service)
+	return t
+}
+
+// tenant is whose slots and tokens the call needs.
+func (a *Admission) tenant() *Ref {
+	if a.Tenant == nil {
+		return &unlimited
+	}
+	return a.Tenant
+}
+
+// lockTenant returns the entry of own with its lock held, and with it that of the
+// slots of those that share it.
+func (l *Local) lockTenant(own *Ref, now int64) *entry {
+	if own == &unlimited {
+		l.nobody.mu.Lock()
+		return l.nobody
+	}
+	e := l.tables[own.table].lock(own, now)
+	if over := e.host(); over != nil {
+		over.guests.mu.Lock()
+	}
+	return e
+}
+
+func (e *entry) unlockTenant() {
+	if over := e.host(); over != nil {
+		over.guests.mu.Unlock()
+	}
+	e.mu.Unlock()
+}
+
+// sampleCaps notes how many slots are in use.
+func (l *Local) sampleCaps(v *Verdict, a *Admission, used, own int64, service *pool) {
+	v.sampleSlots(KindTenantSlots, used, own)
 	if a.Service.slots > 0 {
 		v.sampleSlots(KindServiceSlots, service.inUse.Load(), a.Service.slots)
 	}
 	if a.Process > 0 {
 		v.sampleSlots(KindProcessSlots, l.process.inUse.Load(), a.Process)
 	}
-	return t
 }
 
 // takeSlots takes a slot of service and process, where they have a cap, if no
@@ -159,6 +230,29 @@ func (l *Local) takeSlots(v *Verdict, a *Admission, tenant *slots, used, own int
 	}
 }
 
+// untake gives back what takeSlots took.
+func (l *Local) untake(a *Admission, service *pool) {
+	if a.Service.slots > 0 {
+		service.inUse.Add(-1)
+	}
+	if a.Process > 0 {
+		l.process.inUse.Add(-1)
+	}
+}
+
+// refuseFull names every cap that is full.
+func (l *Local) refuseFull(v *Verdict, a *Admission, tenant *slots, used, own int64, service *pool) {
+	if full(used, own) {
+		v.refuse(ConcurrencyLimited, KindTenantSlots, slotWait(tenant.hold, own))
+	}
+	if most := a.Service.slots; service.full(most) {
+		v.refuse(ConcurrencyLimited, KindServiceSlots, slotWait(service.hold.Load(), most))
+	}
+	if l.process.full(a.Process) {
+		v.refuse(ConcurrencyLimited, KindProcessSlots, slotWait(l.process.hold.Load(), a.Process))
+	}
+}
+
 // occupyLocked counts a call in the tenant's slots that has taken those of service
 // and process if they have a cap.
 func (l *Local) occupyLocked(a *Admission, tenant *entry, own *Ref, service *pool, now int64) Ticket {
@@ -172,10 +266,10 @@ func (l *Local) occupyLocked(a *Admission, tenant *entry, own *Ref, service *poo
 	s.all.enter(&l.process, a.Process > 0)
 	at := s.visit(service)
 	at.enter(service, a.Service.slots > 0)
-	guest := ""
+	var guest *Ref
 	if over := tenant.host(); over != nil {
-		guest = own.partition
-		over.guests.held[guest]++
+		guest = own
+		over.guests.held[own.partition]++
 	}
 	return l.ticketLocked(tenant, at, guest, now)
 }

@@ -16,7 +16,8 @@ type id struct {
 // calls in flight as well. The first group is what every call touches, and fills
 // one line of the processor's cache.
 //
-// mu guards the first and the last group. Locks are taken in this order: a
+// mu guards the first and the last group. Locks are taken in this order: that of the
+// line of those that wait, the limiter's own, a
 // tenant's entry, a (key, service) entry, rules' counts in the order of their
 // numbers, a shard; a key's entry is locked alone. Under rules' counts no other
 // lock is taken: they are what most calls meet at.

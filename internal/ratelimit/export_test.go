@@ -45,12 +45,6 @@ func (a admission) byRef() Admission {
 	return made
 }
 
-func (c Charge) refund(now int64) {
-	c.entry.mu.Lock()
-	defer c.entry.mu.Unlock()
-	c.entry.refundLocked(c.spent, now)
-}
-
 func (l *Local) peek(table Table, kind Kind, partition string, limit Limit, now int64) Reading {
 	bucket, _ := l.Peek(NewRef(table, kind, partition, limit), now)
 	return bucket

@@ -37,6 +37,7 @@ type Local struct {
 	options Options
 	tables  [tables]*table
 	process pool
+	line    line
 	// nobody stands in for the tenant of calls that have none.
 	nobody  *entry
 	blocked atomic.Pointer[map[tenantName]bool]
@@ -63,6 +64,7 @@ func NewLocal(o Options) *Local {
 	}
 	l := &Local{
 		options:  o,
+		line:     line{parties: make(map[tenantName]*party)},
 		nobody:   newEntry(id{kind: KindTenant}),
 		services: make(map[string]*pool),
 		rules:    make(map[ruleID]*windows),

@@ -23,6 +23,7 @@ type Ref struct {
 	slots     int64
 	partition string
 	kind      Kind
+	weight    uint16 // 0 is 1
 	table     Table
 }
 
@@ -53,6 +54,19 @@ func (r *Ref) From(since int64) *Ref {
 
 // Since is what From said.
 func (r *Ref) Since() int64 { return r.since }
+
+// MaxWeight is the most that a tenant can weigh.
+const MaxWeight = math.MaxUint16
+
+// Weighing gives a tenant a weight from 1 to MaxWeight, by which it shares the slots
+// of service and process with others that wait for them, and returns r. Without it
+// that is 1. Call it before r is used.
+func (r *Ref) Weighing(weight int) *Ref {
+	r.weight = uint16(min(MaxWeight, max(1, weight)))
+	return r
+}
+
+func (r *Ref) share() int64 { return max(1, int64(r.weight)) }
 
 func (r *Ref) id() id { return id{r.kind, r.partition} }
 
@@ -86,6 +100,9 @@ type Service struct {
 
 // NewService returns the service of that name under a cap of slots; 0 is none.
 func NewService(name string, slots int64) *Service { return &Service{name: name, slots: slots} }
+
+// Name is the service's name.
+func (s *Service) Name() string { return s.name }
 
 // ServiceBucket is the partition key of the bucket of one key at one service. No
 // two pairs share one, whatever bytes the names hold.

@@ -35,6 +35,9 @@ func (l *Local) Look(r *Ref, now int64) Entry {
 		Limit: r.limit, Remaining: bucket.Remaining, Cap: r.slots,
 		Blocked: r.kind == KindTenant && l.Blocked(r.table, r.partition),
 	}
+	if r.kind == KindTenant {
+		d.Waiting = l.waits(r.table, r.partition)
+	}
 	t := l.tables[r.table]
 	if e := t.peek(r.id()); e != nil {
 		d.InFlight, d.LastRefusal = e.standing()

@@ -60,6 +60,8 @@ type Use struct {
 	left    int64    // until the window ends
 	asked   bool
 	refused bool
+	counted bool
+	at      int64 // number of the window that it was counted in
 }
 
 // Refused reports whether the rule refused the call or, if it only observes, would
@@ -88,6 +90,7 @@ func (u *Use) askLocked(v *Verdict, unix int64) {
 	w := u.windows
 	w.rollLocked(unix)
 	u.Count, u.Max = min(MaxQuota+1, u.Count), min(MaxQuota, u.Max)
+	u.counted = false
 	u.asked, u.used, u.left = true, w.usedLocked(u.Partition), w.endLocked()-unix
 	u.refused = !fits(u.used, u.Count, u.Max)
 	if u.refused && !u.Rule.observe {
@@ -101,7 +104,39 @@ func (u *Use) askLocked(v *Verdict, unix int64) {
 func (u *Use) countLocked() {
 	if !u.refused && u.Count > 0 {
 		u.used = u.windows.addLocked(u.Partition, u.Count)
+		u.counted, u.at = true, u.windows.at
 	}
+}
+
+// uncount takes back what a call has counted for that is not to run after all, unless
+// another window has begun.
+func (l *Local) uncount(uses []Use, now int64) {
+	for i := range uses {
+		u := &uses[i]
+		u.windows.mu.Lock()
+		u.windows.rollLocked(l.unix(now))
+		if u.counted && u.at == u.windows.at {
+			u.windows.addLocked(u.Partition, -u.Count)
+		}
+		u.counted = false
+		u.readLocked(l.unix(now))
+		u.windows.mu.Unlock()
+	}
+}
+
+// readRules has the readings of uses be of now.
+func (l *Local) readRules(uses []Use, now int64) {
+	for i := range uses {
+		u := &uses[i]
+		u.windows.mu.Lock()
+		u.windows.rollLocked(l.unix(now))
+		u.readLocked(l.unix(now))
+		u.windows.mu.Unlock()
+	}
+}
+
+func (u *Use) readLocked(unix int64) {
+	u.used, u.left = u.windows.usedLocked(u.Partition), u.windows.endLocked()-unix
 }
 
 // findRules finds the counts that uses are of. That comes before any entry is

@@ -11,6 +11,7 @@ type slots struct {
 	most    int64 // the cap at the last admission, for operators
 	hold    int64 // moving average of the time from admission to release
 	free    *held
+	pass    int64 // the tenant's when it last waited: see next
 }
 
 // tally is how many calls in flight a tenant has of one pool. It is small, as a
@@ -59,6 +60,16 @@ func (s *slots) visit(p *pool) *visit {
 	}
 	v.of = p
 	return v
+}
+
+// at is how many of the calls are of p.
+func (s *slots) at(p *pool) int64 {
+	for v := &s.service; v != nil; v = v.next {
+		if v.of == p {
+			return int64(v.n)
+		}
+	}
+	return 0
 }
 
 // full reports whether the cap most leaves no slot. Most 0 is no cap. A lowered

@@ -13,6 +13,7 @@ type Entry struct {
 	Limit     Limit // the one last applied
 	Remaining int64
 	InFlight  int64
+	Waiting   int64 // for slots; of a tenant with an entry of its own
 	Cap       int64 // the one last applied; 0 is none
 	Blocked   bool
 	// Overflow: shared by the partition keys of this limit that found the table
@@ -178,6 +179,10 @@ func (s *shard) entries(kind Kind) (list []*entry) {
 }
 
 func (l *Local) describe(t *table, e *entry, now int64) Entry {
+	waiting := int64(0)
+	if e.slots != nil && e.host() == nil {
+		waiting = l.waits(t.name, e.id.partition)
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	d := Entry{
@@ -185,6 +190,7 @@ func (l *Local) describe(t *table, e *entry, now int64) Entry {
 		Remaining: sample{e.bucket.limit, e.bucket.tat - now}.reading(e.id.kind).Remaining,
 		Blocked:   e.id.kind == KindTenant && l.Blocked(t.name, e.id.partition),
 		Overflow:  e.host() != nil,
+		Waiting:   waiting,
 	}
 	if e.slots != nil {
 		d.InFlight, d.Cap = e.inFlightLocked(), e.slots.most

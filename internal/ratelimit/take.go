@@ -55,6 +55,16 @@ func (r *Ref) drained(now int64) (tat, wait int64) {
 // Refused reports whether no token was to be had.
 func (c Charge) Refused() bool { return c.wait > 0 }
 
+// refund gives the token back, if one was taken.
+func (c Charge) refund(now int64) {
+	if c.entry == nil {
+		return
+	}
+	c.entry.mu.Lock()
+	defer c.entry.mu.Unlock()
+	c.entry.refundLocked(c.spent, now)
+}
+
 // Verdict is what the bucket decided, and its level then.
 func (c Charge) Verdict() (v Verdict) {
 	if c.ref == nil {

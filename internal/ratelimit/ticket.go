@@ -24,7 +24,7 @@ type held struct {
 	service *visit // among the tenant's by service
 	turn    uint64 // odd while a call holds the slots
 	since   int64
-	guest   string // the tenant's name, if its entry is a shared one
+	guest   *Ref // the tenant, if its entry is a shared one
 
 	// While no call holds the slots: the watch for the next that does, nil if
 	// there was none yet, and the next of the tenant's that are free.
@@ -42,7 +42,7 @@ func (t Ticket) Release() {
 }
 
 // ticketLocked hands out a ticket for one more slot of e.
-func (l *Local) ticketLocked(e *entry, service *visit, guest string, now int64) Ticket {
+func (l *Local) ticketLocked(e *entry, service *visit, guest *Ref, now int64) Ticket {
 	c := e.slots.free
 	if c == nil {
 		c = &held{tenant: e}
@@ -62,6 +62,14 @@ func (l *Local) ticketLocked(e *entry, service *visit, guest string, now int64) 
 }
 
 func (c *held) release(turn uint64, w *watch) {
+	c.giveBack(turn, w)
+	if l := c.local; l.line.waiting.Load() > 0 {
+		l.serve(l.now())
+	}
+}
+
+// giveBack is release but for telling those that wait.
+func (c *held) giveBack(turn uint64, w *watch) {
 	e := c.tenant
 	now := c.local.now()
 	e.mu.Lock()
@@ -73,8 +81,8 @@ func (c *held) release(turn uint64, w *watch) {
 	c.turn++
 	now = max(now, c.since)
 	lasted := now - c.since
-	if c.guest != "" {
-		e.rare.host.guests.leave(c.guest)
+	if c.guest != nil {
+		e.rare.host.guests.leave(c.guest.partition)
 	}
 	s := e.slots
 	c.watch, c.next, s.free = w, s.free, c

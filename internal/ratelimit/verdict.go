@@ -61,10 +61,15 @@ const (
 	ConcurrencyLimited
 	// Blocked: an operator blocked the tenant.
 	Blocked
+	// Queued: every bucket had a token, which is taken, and some slots are all in
+	// use, which the call waits for. The verdict names their caps.
+	Queued
+
+	again // to be decided once more; nobody is told
 )
 
 func (o Outcome) String() string {
-	return [...]string{"admitted", "rate_limited", "concurrency_limited", "blocked"}[o]
+	return [...]string{"admitted", "rate_limited", "concurrency_limited", "blocked", "queued"}[o]
 }
 
 // Reading is one limit's level, taken within the decision that it belongs to.

@@ -20,6 +20,8 @@ import (
 type Limiter interface {
 	Take(r *ratelimit.Ref, now int64) ratelimit.Charge
 	Admit(c ratelimit.Charge, a ratelimit.Admission, now int64) (ratelimit.Ticket, ratelimit.Verdict)
+	Enter(c ratelimit.Charge, a ratelimit.Admission, queue, now int64) (ratelimit.Ticket, *ratelimit.Place, ratelimit.Verdict)
+	Follow(c ratelimit.Caps)
 	Peek(r *ratelimit.Ref, now int64) (bucket, slots ratelimit.Reading)
 	Count(u *ratelimit.Use, n, now int64)
 	Counted(r *ratelimit.Rule, partition string, now int64) (used int64, left time.Duration)
@@ -77,6 +79,14 @@ func Run(t *testing.T, make Maker) {
 		{"ACrowdGetsTheBurst", aCrowdGetsTheBurst},
 		{"PeakNeverExceedsTheCap", peakNeverExceedsTheCap},
 		{"ASharedSlotIsOne", aSharedSlotIsOne},
+		{"FirstComeFirstServed", firstComeFirstServed},
+		{"NobodyOvertakes", nobodyOvertakes},
+		{"TokensAreTakenOnce", tokensAreTakenOnce},
+		{"LeavingGivesAllBack", leavingGivesAllBack},
+		{"WaitingIsBounded", waitingIsBounded},
+		{"CapsInForce", capsInForce},
+		{"PeakWithAQueue", peakWithAQueue},
+		{"QueueAgainstANaiveBook", queueAgainstANaiveBook},
 		{"RulesCountExactly", rulesCountExactly},
 		{"RulesAreAllOrNothing", rulesAreAllOrNothing},
 		{"WindowsAreAligned", windowsAreAligned},
@@ -86,6 +96,7 @@ func Run(t *testing.T, make Maker) {
 		{"ARuleIsItsNameAndWindow", aRuleIsItsNameAndWindow},
 		{"RulesInAnyOrder", rulesInAnyOrder},
 		{"RulesAgainstNaiveSums", rulesAgainstNaiveSums},
+		{"AQueueIsLinearizable", aQueueIsLinearizable},
 		{"NeverMoreThanTheLimit", neverMoreThanTheLimit},
 		{"AgainstNaiveAccounts", againstNaiveAccounts},
 		{"ATenantIsLinearizable", aTenantIsLinearizable},

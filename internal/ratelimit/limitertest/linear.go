@@ -66,17 +66,25 @@ func linearModel(start state) porcupine.Model {
 	}
 }
 
-// linear runs 8 goroutines and checks what each was told, in a logical time.
+// linear is linearly for the operations of buckets and slots.
 func linear(t *testing.T, model porcupine.Model, client func(id, step int, do func(operation, func() answer))) {
+	t.Helper()
+	linearly(t, 8, model, func(id, step int, do func(any, func() any)) {
+		client(id, step, func(in operation, f func() answer) { do(in, func() any { return f() }) })
+	})
+}
+
+// linearly runs so many goroutines and checks what each was told, in a logical time.
+func linearly(t *testing.T, clients int, model porcupine.Model, client func(id, step int, do func(any, func() any))) {
 	t.Helper()
 	var tick atomic.Int64
 	var mu sync.Mutex
 	var history []porcupine.Operation
 	var wg sync.WaitGroup
-	for g := range 8 {
+	for g := range clients {
 		wg.Go(func() {
 			for step := range 3 {
-				client(g, step, func(in operation, f func() answer) {
+				client(g, step, func(in any, f func() any) {
 					from := tick.Add(1)
 					out := f()
 					to := tick.Add(1)
