@@ -100,6 +100,7 @@ func Run(t *testing.T, make Maker) {
 		{"NeverMoreThanTheLimit", neverMoreThanTheLimit},
 		{"AgainstNaiveAccounts", againstNaiveAccounts},
 		{"ATenantIsLinearizable", aTenantIsLinearizable},
+		{"ATenantIsLinearizableInTime", aTenantIsLinearizableInTime},
 		{"AKeyIsLinearizable", aKeyIsLinearizable},
 		{"AKeyIsLinearizableAcrossLimits", aKeyIsLinearizableAcrossLimits},
 	} {
