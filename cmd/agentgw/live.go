@@ -147,9 +147,6 @@ func (l *live) take(ctx context.Context) (changed bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if snapshot.Hash == running.snapshot.Hash {
-		return false, nil
-	}
 	next, err := newRules(settings, snapshot)
 	if err != nil {
 		return false, err
