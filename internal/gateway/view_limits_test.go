@@ -91,7 +91,7 @@ func TestChangedRates(t *testing.T) {
 			}
 			c.change(100, 100)
 			want("a burst of 100", 150, 100)
-			for range 20 { // a flood at ten times the rate
+			for range 8 { // a flood at ten times the rate
 				c.clock.Advance(10 * time.Millisecond)
 				want("busy", 10, 1)
 			}
@@ -116,10 +116,19 @@ func TestChangedRates(t *testing.T) {
 			c.change(1, 100)
 			c.clock.Advance(3 * time.Second)
 			want("drained, and after 3 s at 1 a second", 50, 3)
+			c.clock.Advance(2 * time.Second)
 			c.change(100, 100)
-			c.change(100, 99) // as a change of something else would be
-			c.clock.Advance(30 * time.Millisecond)
-			want("drained, and after 30 ms at 100 a second", 50, 3)
+			c.clock.Advance(10 * time.Millisecond)
+			want("2 s at 1 a second, then 10 ms at 100", 50, 3)
+			c.clock.Advance(20 * time.Millisecond)
+			c.change(1, 100)
+			c.clock.Advance(time.Second)
+			want("20 ms at 100 a second, then 1 s at 1", 50, 3)
+			c.change(0.5, 100)
+			c.clock.Advance(2 * time.Second)
+			c.change(0.5, 100) // what changes is something else
+			c.clock.Advance(2 * time.Second)
+			want("2 s and 2 s at one in 2 s", 50, 2)
 
 			c.change(1, 100)
 			c.clock.Advance(time.Hour)
