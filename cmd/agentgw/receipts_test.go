@@ -411,7 +411,7 @@ func TestAReportOfTamperingExplainsNothingAway(t *testing.T) {
 	b.add(l, call(receipts.KindIntent, "forged"))
 	_ = l.Close()
 	out, _ := b.want(exitUsage, "receipts", "verify", "data", "--vkey", "vkey")
-	if !strings.Contains(out, "reading stopped at entry 1; nothing after it was looked at") || strings.Contains(out, "in flight") || strings.Contains(out, "running gateway") {
+	if !strings.Contains(out, "reading stopped at entry 0; nothing after it was looked at") || strings.Contains(out, "in flight") || strings.Contains(out, "running gateway") {
 		t.Error(out)
 	}
 	// A log that was read to its end has not stopped, whatever becomes of it.

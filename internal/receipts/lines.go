@@ -6,8 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 
 	"golang.org/x/mod/sumdb/note"
@@ -22,6 +22,8 @@ const (
 	headerPrefix     = `{"segment":`
 	batchPrefix      = `{"batch":`
 	checkpointPrefix = `{"checkpoint":`
+
+	maxCheckpoint = 1024 // bytes of a checkpoint's line, and then some: they have about 230
 )
 
 // header is the first line of a segment.
@@ -74,7 +76,7 @@ func parseBatchLine(line []byte) (batchLine, error) {
 	first, rest, ok1 := numberAfter(line, batchPrefix+`{"first":`)
 	count, rest, ok2 := numberAfter(rest, `,"count":`)
 	size, _, ok3 := numberAfter(rest, `,"bytes":`)
-	if !ok1 || !ok2 || !ok3 || size > math.MaxInt64 {
+	if !ok1 || !ok2 || !ok3 {
 		return batchLine{}, errors.New("not a batch line")
 	}
 	b := batchLine{First: first, Count: count, Bytes: int64(size)}
@@ -91,7 +93,7 @@ func numberAfter(line []byte, prefix string) (n uint64, rest []byte, ok bool) {
 	for end < len(line) && line[end] >= '0' && line[end] <= '9' {
 		end++
 	}
-	n, err := strconv.ParseUint(string(line[:end]), 10, 64)
+	n, err := strconv.ParseUint(string(line[:end]), 10, 53)
 	return n, line[end:], ok && err == nil
 }
 
@@ -198,22 +200,42 @@ func openCheckpoint(signed []byte, known note.Verifiers) (checkpoint, error) {
 	if err != nil {
 		return checkpoint{}, err
 	}
+	if err := oneSpelling(n.Sigs[0]); err != nil {
+		return checkpoint{}, err
+	}
 	return parseCheckpoint(n.Text)
 }
 
-// openStored is openCheckpoint for what a log itself stores: exactly one
-// signature, spelled in the one way. The last check is for the two bits of the
-// base64 that decoders drop: with them flipped the signature would still hold.
+// oneSpelling looks at the two bits of the base64 that decoders drop: with them
+// flipped the signature would still hold.
+func oneSpelling(s note.Signature) error {
+	sig, err := base64.StdEncoding.DecodeString(s.Base64)
+	if err != nil || s.Base64 != base64.StdEncoding.EncodeToString(sig) {
+		return errors.New("the checkpoint's signature is not in its one spelling")
+	}
+	return nil
+}
+
+// openStored is openCheckpoint for what a log itself stores, and a proof ends
+// with: it has exactly one signature, and whose that is matters only once all is
+// in its one spelling.
 func openStored(signed []byte, known note.Verifiers) (checkpoint, error) {
-	n, err := note.Open(signed, known)
+	text, ok := noteText(signed)
+	if !ok {
+		return checkpoint{}, errors.New("not a signed note")
+	}
+	c, err := parseCheckpoint(text)
 	if err != nil {
 		return checkpoint{}, err
 	}
-	sig, err := base64.StdEncoding.DecodeString(n.Sigs[0].Base64)
-	if err != nil || len(n.Sigs) != 1 || len(n.UnverifiedSigs) != 0 ||
-		n.Sigs[0].Base64 != base64.StdEncoding.EncodeToString(sig) ||
-		!bytes.Equal(signed, fmt.Appendf(nil, "%s\n— %s %s\n", n.Text, n.Sigs[0].Name, n.Sigs[0].Base64)) {
-		return checkpoint{}, errors.New("the checkpoint's signature is not in its one spelling")
+	name, signature, _ := strings.Cut(strings.TrimPrefix(string(signed[len(text)+1:]), "— "), " ")
+	signature = strings.TrimSuffix(signature, "\n")
+	if err := oneSpelling(note.Signature{Base64: signature}); err != nil {
+		return checkpoint{}, err
 	}
-	return parseCheckpoint(n.Text)
+	if !bytes.Equal(signed, fmt.Appendf(nil, "%s\n— %s %s\n", text, name, signature)) {
+		return checkpoint{}, errors.New("the checkpoint has not exactly one signature")
+	}
+	_, err = note.Open(signed, known)
+	return c, err
 }

@@ -39,6 +39,9 @@ func ParseRecord(line []byte) (*Record, error) {
 	if !validDecision(r.Decision) {
 		return nil, fmt.Errorf("decision %q is not known to this version", r.Decision)
 	}
+	if r.ID == "" {
+		return nil, errors.New("a record has an id")
+	}
 	if (r.Kind == KindHeads) != (r.Heads != nil) {
 		return nil, errors.New("a record has heads if it is of that kind, and only then")
 	}

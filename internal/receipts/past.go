@@ -139,7 +139,7 @@ func (c *newestCheckpoints) check(known note.Verifiers) *Damage {
 	for i := range c.ring {
 		e := c.ring[(c.next+i)%len(c.ring)]
 		if _, err := openStored(e.note, known); err != nil {
-			return &Damage{Position: e.at, Index: e.claims.Size, What: "the checkpoint: " + signatureFault(err).Error(), signed: true}
+			return &Damage{Position: e.at, Index: e.claims.Size, What: "the checkpoint: " + err.Error(), signed: true}
 		}
 	}
 	return nil

@@ -142,7 +142,7 @@ func ProveIn(dir, id string, progress func(done, total int64)) ([]Proof, error) 
 	}
 	newest, err := openStored(signed, key.verify)
 	if err != nil {
-		return nil, fmt.Errorf("the newest checkpoint: %w", signatureFault(err))
+		return nil, fmt.Errorf("the newest checkpoint: %w", err)
 	}
 	w := newWalker(folder)
 	defer w.reader.close()

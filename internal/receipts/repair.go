@@ -55,10 +55,11 @@ func (l *Log) settle(p *past, w *walker, damage *Damage) error {
 func syncedAfter(f *os.File, from int64, size uint64, known note.Verifiers, ours func(line []byte, index uint64) bool) (bool, error) {
 	lines := bufio.NewReaderSize(io.NewSectionReader(f, from, 1<<62), maxLine+1)
 	var announced *batchLine
+	var begun []byte // the end of what was too long for a line: a checkpoint may begin in it
 	for {
 		line, err := lines.ReadSlice('\n')
 		if errors.Is(err, bufio.ErrBufferFull) {
-			announced = nil
+			announced, begun = nil, append(begun[:0], line[len(line)-maxCheckpoint:]...)
 			continue
 		}
 		if err == io.EOF {
@@ -67,14 +68,18 @@ func syncedAfter(f *os.File, from int64, size uint64, known note.Verifiers, ours
 		if err != nil {
 			return false, err
 		}
-		line = line[:len(line)-1]
+		line = append(begun, line[:len(line)-1]...)
+		begun = nil
 		if announced != nil && announced.First > size && ours(line, announced.First) {
 			return true, nil
 		}
 		announced = nil
 		if b, err := parseBatchLine(line); err == nil {
 			announced = &b
-		} else if signed, err := parseCheckpointLine(line); err == nil {
+			continue
+		}
+		// The line end before it may be what is damaged.
+		if signed, err := parseCheckpointLine(line[max(0, bytes.LastIndex(line, []byte(checkpointPrefix))):]); err == nil {
 			if c, err := openStored(signed, known); err == nil && c.Size > size {
 				return true, nil
 			}

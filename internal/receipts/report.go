@@ -97,8 +97,8 @@ func (v *verification) conclude() {
 	}
 	var damage *Damage
 	switch {
-	case v.fault != nil && errors.Is(v.fault, errNotTheKey) && !v.trusted:
-		r.Verdict, r.Why = Untrusted, fmt.Sprintf("the log is not signed by the given key (%v)", v.fault)
+	case errors.Is(v.fault, errAnotherLog):
+		r.Verdict, r.Why = Untrusted, v.fault.Error()
 	case errors.As(v.fault, &damage):
 		r.Verdict, r.Damage, r.Why = Broken, damage, damage.Error()
 	case v.fault != nil:

@@ -56,6 +56,9 @@ func newTreeKeys(vkey string) (*treeKeys, error) {
 	if err != nil || len(key) != 1+ed25519.PublicKeySize {
 		return nil, errors.New("not an Ed25519 key")
 	}
+	if again, err := note.NewEd25519VerifierKey(log.Name(), key[1:]); err != nil || again != vkey {
+		return nil, errors.New("not in the one spelling of a key")
+	}
 	return &treeKeys{log, key[1:]}, nil
 }
 

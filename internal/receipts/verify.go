@@ -22,6 +22,10 @@ var errKey = fmt.Errorf("the verifier key %w: want <name>+<hash>+<base64> as `ag
 // errNotTheKey: something was signed, and not by the given key.
 var errNotTheKey = errors.New("not signed by the given key")
 
+// errAnotherLog: a header names another key than the given one, which has signed
+// nothing in the log.
+var errAnotherLog = errors.New("the log is not signed by the given key")
+
 // Verify checks the log at path (see Folder) with nothing but the verifier key
 // vkey and, where anchor is not nil, a checkpoint that was kept elsewhere.
 // It walks the tree of each tenant as well as the log's, and needs the memory for
@@ -99,8 +103,7 @@ type verification struct {
 	published *target     // the checkpoint file
 	tenant    *treeTarget // an anchor that is of one tenant's tree
 
-	fault     error // *Damage, errNotTheKey wrapped, or another reason why it does not hold
-	trusted   bool  // some stored checkpoint is signed by the given key
+	fault     error // *Damage, errAnotherLog wrapped, or another reason why it does not hold
 	lastTime  time.Time
 	ids       closings
 	unsigned  *Damage // see walker.unsigned
@@ -115,6 +118,7 @@ func (v *verification) readAnchor(anchor []byte) (done bool, err error) {
 	c, err := openCheckpoint(fmt.Appendf(nil, "%s\n", bytes.TrimSpace(anchor)), v.keys)
 	var unverified *note.UnverifiedNoteError
 	var forged *note.InvalidSignatureError
+	why := ""
 	switch {
 	case err == nil && c.Origin == v.origin:
 		v.anchor = &target{checkpoint: c, name: "the anchor"}
@@ -124,17 +128,17 @@ func (v *verification) readAnchor(anchor []byte) (done bool, err error) {
 		v.tenant = &treeTarget{checkpoint: c}
 		v.report.TreeAnchor = &TreeAnchor{Origin: c.Origin, Size: c.Size}
 		return false, nil
-	case errors.As(err, &unverified):
-		v.report.Verdict, v.report.Why = Untrusted, "the anchor is not signed by the given key"
-		return true, nil
-	case errors.As(err, &forged):
-		v.report.Verdict, v.report.Why = Broken, "the anchor's signature is forged: it names the given key and is not by it"
-		return true, nil
 	case err == nil:
-		v.report.Verdict, v.report.Why = Broken, "the anchor is of another log, "+c.Origin
-		return true, nil
+		why = "the anchor is of another log, " + c.Origin
+	case errors.As(err, &unverified):
+		why = "the anchor is not signed by the given key"
+	case errors.As(err, &forged):
+		why = "the anchor's signature is forged: it names the given key and is not by it"
+	default:
+		return true, fmt.Errorf("the anchor %w: %w", ErrUsage, err)
 	}
-	return true, fmt.Errorf("the anchor %w: %w", ErrUsage, err)
+	v.report.Verdict, v.report.Why = Untrusted, why
+	return true, nil
 }
 
 // readCheckpointFile reads the newest checkpoint before the segments are read:
@@ -153,25 +157,15 @@ func (v *verification) readCheckpointFile(folder string) error {
 	}
 	c, err := openStored(signed, v.known)
 	if err != nil {
-		v.fault = fmt.Errorf("the file %s: %w", checkpointFile, signatureFault(err))
+		v.fault = fmt.Errorf("the file %s: %w", checkpointFile, err)
 		return nil
 	}
-	v.trusted = true
 	v.report.Checkpoints++
 	v.published = &target{checkpoint: c, name: "the file " + checkpointFile}
 	if c.Origin != v.origin {
 		v.fault = fmt.Errorf("the file %s is of another log, %s", checkpointFile, c.Origin)
 	}
 	return nil
-}
-
-// signatureFault says of a note that could not be opened what it means.
-func signatureFault(err error) error {
-	var unverified *note.UnverifiedNoteError
-	if errors.As(err, &unverified) {
-		return errNotTheKey
-	}
-	return err
 }
 
 func (v *verification) walk(folder string) error {
@@ -202,8 +196,8 @@ func (v *verification) walk(folder string) error {
 			v.blame(damage)
 			stopped = true
 		}
-	case errors.Is(err, errNotTheKey):
-		v.blame(err)
+	case errors.Is(err, errAnotherLog):
+		v.fault = err // whatever else is wrong with it
 		stopped = true
 	default:
 		return err
@@ -215,6 +209,9 @@ func (v *verification) walk(folder string) error {
 	}
 	v.report.Root = w.tree.root().String()
 	v.report.Tenants = len(w.branches)
+	if w.branches[""] != nil {
+		v.report.Tenants-- // what has no tenant is no tenant's
+	}
 	v.report.InFlight = len(v.ids.open)
 	return nil
 }
@@ -241,15 +238,21 @@ func (v *verification) tornTail(folder string, w *walker, d *Damage) (bool, erro
 			return false, nil
 		}
 	}
-	f, err := os.Open(filepath.Join(folder, d.File))
+	// Whose a batch is that stands further on takes the writer's key to tell. A
+	// writer signs all before it begins one, so its checkpoint tells too.
+	synced, err := signedIn(filepath.Join(folder, d.File), d.Offset, w.tree.size, v.known)
+	return !synced, err
+}
+
+// signedIn reports whether a checkpoint over more than size entries, signed by
+// one of known, stands in a segment from an offset on.
+func signedIn(path string, from int64, size uint64, known note.Verifiers) (bool, error) {
+	f, err := os.Open(path)
 	if err != nil {
 		return false, err
 	}
 	defer f.Close()
-	// Whose a batch is that stands further on takes the writer's key to tell. A
-	// writer signs all before it begins one, so its checkpoint tells too.
-	synced, err := syncedAfter(f, d.Offset, w.tree.size, v.known, func([]byte, uint64) bool { return false })
-	return !synced, err
+	return syncedAfter(f, from, size, known, func([]byte, uint64) bool { return false })
 }
 
 // line takes one line of the log into account.
@@ -262,7 +265,7 @@ func (v *verification) line(w *walker, e event) error {
 			r.LogKey = e.header.VKey
 		}
 		if e.header.VKey != r.TrustedKey || e.header.Log != v.origin {
-			v.blame(fmt.Errorf("%s: the log names another key: %w", e.at, errNotTheKey))
+			return v.anotherKey(w, e.at)
 		}
 	case aBatch:
 		r.Batches++
@@ -271,18 +274,31 @@ func (v *verification) line(w *walker, e event) error {
 		}
 	case aCheckpoint:
 		if _, err := openStored(e.note, v.known); err != nil {
-			if err := signatureFault(err); errors.Is(err, errNotTheKey) {
-				return fmt.Errorf("%s: the checkpoint of %d entries is %w", e.at, e.claims.Size, err)
-			}
 			return &Damage{Position: e.at, Index: w.tree.size, What: "the checkpoint's signature does not hold", signed: true}
 		}
-		v.trusted = true
 		r.Checkpoints++
 		w.hold()
 	case aRecord:
 		return v.record(w, e)
 	}
 	return nil
+}
+
+// anotherKey says what a header with another key means: another log, or, where
+// the given key has signed anything in it, that this one was tampered with.
+func (v *verification) anotherKey(w *walker, at Position) error {
+	signed := v.published != nil
+	firsts, err := listSegments(w.reader.folder)
+	for i := 0; err == nil && !signed && i < len(firsts); i++ {
+		signed, err = signedIn(filepath.Join(w.reader.folder, segmentName(firsts[i])), 0, 0, v.known)
+	}
+	switch {
+	case err != nil:
+		return err
+	case signed:
+		return &Damage{Position: at, Index: w.tree.size, What: "the header names another key", signed: true}
+	}
+	return fmt.Errorf("%w: %s: the header names another", errAnotherLog, at)
 }
 
 func (v *verification) record(w *walker, e event) error {

@@ -173,7 +173,9 @@ func (w *walker) head(e *event) error {
 	case h.First != w.tree.size:
 		return w.damage(e.at, "", "the segment begins with entry %d, but %d entries stand before it", h.First, w.tree.size)
 	case w.origin != "" && h.Log != w.origin:
-		return w.damage(e.at, "", "the segment is of another log, %s", h.Log)
+		d := w.damage(e.at, "", "the segment is of another log, %s", h.Log)
+		d.signed = true
+		return d
 	}
 	w.origin = h.Log
 	e.kind, e.header = aHeader, h
