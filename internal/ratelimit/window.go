@@ -81,8 +81,10 @@ func (w *windows) addLocked(partition string, n int64) int64 {
 	used, own := w.counts[partition]
 	if !own && len(w.counts) >= w.size {
 		w.shared = min(maxCount, max(0, w.shared+n))
-		w.overflowed++
-		w.warnLocked()
+		if n > 0 {
+			w.overflowed++
+			w.warnLocked()
+		}
 		return w.shared
 	}
 	used = min(maxCount, max(0, used+n))

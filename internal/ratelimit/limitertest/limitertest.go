@@ -96,6 +96,7 @@ func Run(t *testing.T, make Maker) {
 		{"ARuleIsItsNameAndWindow", aRuleIsItsNameAndWindow},
 		{"RulesInAnyOrder", rulesInAnyOrder},
 		{"RulesAgainstNaiveSums", rulesAgainstNaiveSums},
+		{"CountsComeBackInTheirWindow", countsComeBackInTheirWindow},
 		{"AQueueIsLinearizable", aQueueIsLinearizable},
 		{"NeverMoreThanTheLimit", neverMoreThanTheLimit},
 		{"AgainstNaiveAccounts", againstNaiveAccounts},

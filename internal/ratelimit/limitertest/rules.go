@@ -313,3 +313,45 @@ func rulesInAnyOrder(t *testing.T, make Maker) {
 		}
 	}
 }
+
+// countsComeBackInTheirWindow: what a call has counted for that waits for a slot and
+// leaves without one comes back while the window lasts that it was counted in, and is
+// over with it. A rule that would have refused the call gives back nothing, having
+// counted nothing.
+func countsComeBackInTheirWindow(t *testing.T, make Maker) {
+	s := make(t)
+	s.toWindow(time.Hour)
+	minutes, hours, watch := rule("minutes", time.Minute), rule("hours", time.Hour), ratelimit.NewRule("watch", "requests", time.Hour, true)
+	holder := ratelimit.Admission{Tenant: tenant("t", ratelimit.Limit{}, 1), Service: anything}
+	holds := s.occupy(t, holder)
+	s.meet(use(hours, "p", 4, 100), use(watch, "p", 1, 2))
+	wait := func() *ratelimit.Place {
+		a := holder
+		a.Uses = []ratelimit.Use{use(watch, "p", 5, 2), use(hours, "p", 3, 100), use(minutes, "p", 2, 100)}
+		return s.queue(t, a)
+	}
+	counts := func() [3]int64 {
+		return [3]int64{s.counted(minutes, "p"), s.counted(hours, "p"), s.counted(watch, "p")}
+	}
+	want := func(what string, want [3]int64) {
+		t.Helper()
+		if got := counts(); got != want {
+			t.Errorf("%s: %v counted, want %v", what, got, want)
+		}
+	}
+	first, second := wait(), wait()
+	want("while they wait", [3]int64{4, 10, 1})
+	first.Leave(s.Now())
+	first.Leave(s.Now())
+	want("after one left", [3]int64{2, 7, 1})
+	s.Advance(time.Minute)
+	s.meet(use(minutes, "p", 1, 100))
+	second.Leave(s.Now())
+	want("after the other left, a minute later", [3]int64{1, 4, 1})
+	third := wait()
+	holds.Release()
+	if _, v := third.End(s.Now()); v.Outcome != ratelimit.Admitted {
+		t.Errorf("%+v", v)
+	}
+	want("of one that ran", [3]int64{3, 7, 1})
+}
