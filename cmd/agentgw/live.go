@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -54,7 +53,8 @@ type live struct {
 	gateway *gateway.Gateway
 	clock   clockwork.Clock
 	log     *slog.Logger
-	inForce func(bool) // told whether the file, as it is, is in force
+	keep    func(services, limits map[string]bool) // told what metrics may name
+	inForce func(bool)                             // told whether the file, as it is, is in force
 
 	reloads  sync.Mutex // held from reading the file to taking it over: who read last wins
 	switches sync.Mutex // held while a view is made; not while the file is read, which a revoked key must not wait for
@@ -174,6 +174,7 @@ func (l *live) switchLocked(ctx context.Context, next rules) error {
 		return err
 	}
 	l.state.Store(&state{rules: next, since: l.clock.Now()})
+	l.keep(next.labels())
 	l.log.Info("limits in force", limitsInForce(newReport(next.snapshot, next.effective))...)
 	return nil
 }
@@ -224,11 +225,6 @@ func (l *live) watchFile(ctx context.Context) {
 // rules are those in force.
 func (l *live) rules() rules {
 	return l.state.Load().rules
-}
-
-// tenants are the names of the tenants that the registry has now.
-func (l *live) tenants() []string {
-	return slices.Collect(maps.Keys(l.state.Load().snapshot.Tenants))
 }
 
 // allowsUnrecorded reports whether calls are served though their receipts cannot

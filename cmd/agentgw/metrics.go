@@ -3,7 +3,6 @@ package main
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"agentgw/internal/identity"
 	"agentgw/internal/ratelimit"
 )
 
@@ -14,7 +13,23 @@ import (
 type limiterCollector struct {
 	limiter *ratelimit.Local
 	nanos   ratelimit.Clock
-	tenants func() []string // the names of those that the registry has now
+	tenants func() map[string]*ratelimit.Ref // those that the registry names now, by partition key
+	rules   func() rules                     // those in force
+}
+
+// labels are the services and the limits that metrics may name under these rules.
+func (r rules) labels() (services, limits map[string]bool) {
+	services, limits = map[string]bool{}, map[string]bool{}
+	for name := range r.snapshot.Services {
+		services[name] = true
+	}
+	for k := range ratelimit.Kinds() {
+		limits[k.String()] = true
+	}
+	for _, rule := range r.extra.Rules() {
+		limits[rule.Name] = true
+	}
+	return services, limits
 }
 
 var (
@@ -39,15 +54,6 @@ var (
 	ruleOverflowedDesc = prometheus.NewDesc("agentgate_rule_overflowed_total", "Counts of a rule that were added to a shared one, as there was no room for more partition keys.", []string{"rule"}, nil)
 	leakedDesc         = prometheus.NewDesc("agentgate_limiter_tickets_leaked_total", "Slots lost without a release; stays 0.", nil, nil)
 )
-
-// named returns the partition keys of named tenants, such as tenant:acme.
-func (c *limiterCollector) named() map[string]bool {
-	named := map[string]bool{}
-	for _, t := range c.tenants() {
-		named[identity.NewTenant(identity.KindTenant, t).String()] = true
-	}
-	return named
-}
 
 // Describe implements prometheus.Collector.
 func (c *limiterCollector) Describe(out chan<- *prometheus.Desc) {
@@ -77,7 +83,11 @@ func (c *limiterCollector) Collect(out chan<- prometheus.Metric) {
 	c.inFlight(out)
 	c.buckets(out)
 	st := c.limiter.Stats()
+	services, limits := c.rules().labels()
 	for _, s := range st.Services {
+		if !services[s.Name] && s.InFlight == 0 { // it is gone, and its last call with it
+			continue
+		}
 		readings(out).gauge(serviceInFlightDesc, s.InFlight, s.Name)
 		readings(out).gauge(serviceCapDesc, s.Cap, s.Name)
 	}
@@ -85,35 +95,38 @@ func (c *limiterCollector) Collect(out chan<- prometheus.Metric) {
 	readings(out).gauge(processCapDesc, st.Process.Cap)
 	tables(out, st)
 	for _, r := range st.Rules {
+		if !limits[r.Name] {
+			continue
+		}
 		readings(out).gauge(ruleEntriesDesc, r.Entries, r.Name)
 		readings(out).counter(ruleOverflowedDesc, r.Overflowed, r.Name)
 	}
 	readings(out).counter(leakedDesc, st.LeakedTickets)
 }
 
-// inFlight shows each named tenant, whether it has called or not, and the sum of
-// all others.
+// inFlight shows each named tenant, whether it has called or not, under the limits
+// in force, and the sum of all others.
 func (c *limiterCollector) inFlight(out readings) {
+	now, named := c.nanos.Nanos(), c.tenants()
 	var others int64
-	named := c.named()
-	seen := map[string]bool{}
-	c.limiter.Each(ratelimit.Registered, ratelimit.KindTenant, c.nanos.Nanos(), func(e ratelimit.Entry) bool {
-		if e.Overflow || !named[e.Partition] {
-			others += e.InFlight
-			return true
+	for name, ref := range named {
+		e := c.limiter.Look(ref, now)
+		if e.Overflow {
+			others -= e.InFlight // which the entry that it shares has as well
 		}
-		seen[e.Partition] = true
-		out.gauge(inFlightDesc, e.InFlight, e.Partition)
-		out.gauge(capDesc, e.Cap, e.Partition)
-		out.gauge(tokensDesc, e.Remaining, e.Partition)
-		return true
-	})
-	for name := range named {
-		if !seen[name] {
-			out.gauge(inFlightDesc, 0, name)
+		out.gauge(inFlightDesc, e.InFlight, name)
+		out.gauge(capDesc, e.Cap, name)
+		if !e.Limit.Unlimited() {
+			out.gauge(tokensDesc, e.Remaining, name)
 		}
 	}
-	out.gauge(inFlightDesc, others, "other")
+	c.limiter.Each(ratelimit.Registered, ratelimit.KindTenant, now, func(e ratelimit.Entry) bool {
+		if named[e.Partition] == nil {
+			others += e.InFlight
+		}
+		return true
+	})
+	out.gauge(inFlightDesc, max(0, others), "other") // not all of one instant
 }
 
 // buckets counts the live buckets of each limit by their level.

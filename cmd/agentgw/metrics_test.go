@@ -366,3 +366,90 @@ func TestStrangersMakeNoSeries(t *testing.T) {
 		t.Errorf("%v refused authentications are counted", unauthenticated)
 	}
 }
+
+// TestSeriesFollowTheRegistry: their number depends on what the registry has now
+// and not on what it once had: services, rules and tenants that are gone take
+// their series with them, what a last call of theirs leaves behind goes with the
+// next change, and a tenant's limits are those in force.
+func TestSeriesFollowTheRegistry(t *testing.T) {
+	r := newReloading(t, "{rps: 0.01, burst: 10, max_inflight: 3}")
+	m := &measured{t: t, server: r.server}
+	reload := func(n int) {
+		t.Helper()
+		text := fmt.Sprintf(`version: 1
+tenants:
+  t%[1]d: {rps: 0.01, burst: 20, max_inflight: %[1]d}
+keys:
+  - {id: k, sha256: "%[2]x", services: ["*"], users: ["*"], tenant: t%[1]d}
+rules: [{name: r%[1]d, key: caller, window: 1h, max: 3}, {name: o%[1]d, key: caller, window: 1h, max: 1, mode: observe}]
+services:
+  s%[1]d: {base_url: "%[3]s", allow_private: true, actions: {get: {method: GET, path: /x}, hold: {method: GET, path: /hold}}}
+`, n, r.digest, r.url)
+		if err := os.WriteFile(r.file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if status, body := r.operate("POST", "/admin/v1/reload", operators); status != 200 {
+			t.Fatal(status, body)
+		}
+	}
+	call := func(n, want int) {
+		t.Helper()
+		if got := m.status("POST", "/v1/act", r.key, fmt.Sprintf(`{"service":"s%d","action":"get"}`, n)); got != want {
+			t.Fatalf("a call of s%d: %d, want %d", n, got, want)
+		}
+	}
+	round := func(n int) {
+		t.Helper()
+		reload(n)
+		for _, want := range []int{200, 200, 200, 429} { // two that a rule observes, one that a rule refuses
+			call(n, want)
+		}
+	}
+	nothingOf := func(series map[string]float64, gone ...string) {
+		t.Helper()
+		for name := range series {
+			for _, label := range gone {
+				if strings.Contains(name, `"`+label+`"`) {
+					t.Errorf("%s is told", name)
+				}
+			}
+		}
+	}
+	round(1)
+	before := m.scrape()
+	for n := 2; n < 12; n++ {
+		round(n)
+	}
+	after := m.scrape()
+	if len(after) != len(before) {
+		t.Errorf("%d series with the first file, %d with the eleventh", len(before), len(after))
+	}
+	nothingOf(after, "s1", "r1", "o1", "tenant:t1", "s10", "r10", "o10", "tenant:t10")
+	m.want(after, map[string]float64{
+		`agentgate_inflight{tenant="tenant:t11"}`:                                  0,
+		`agentgate_inflight_limit{tenant="tenant:t11"}`:                            11,
+		`agentgate_bucket_tokens{tenant="tenant:t11"}`:                             17,
+		`agentgate_decisions_total{code="ok",limit="",service="s11"}`:              3,
+		`agentgate_decisions_total{code="rate_limited",limit="r11",service="s11"}`: 1,
+		`agentgate_upstream_seconds_count{service="s11"}`:                          3,
+		`agentgate_rule_observed_total{rule="o11"}`:                                2,
+		`agentgate_rule_entries{rule="r11"}`:                                       1,
+		`agentgate_service_inflight{service="s11"}`:                                0,
+	})
+
+	// A call that runs when its service goes is shown until it ends.
+	reload(12)
+	held := m.send("POST", "/v1/act", r.key, `{"service":"s12","action":"hold"}`)
+	defer func() { _ = held.Body.Close() }()
+	reload(13)
+	m.want(m.scrape(), map[string]float64{`agentgate_service_inflight{service="s12"}`: 1, `agentgate_inflight{tenant="other"}`: 1})
+	close(r.hold)
+	if _, err := io.Copy(io.Discard, held.Body); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "its end is counted", func() bool {
+		return m.scrape()[`agentgate_decisions_total{code="ok",limit="",service="s12"}`] == 1
+	})
+	reload(14)
+	nothingOf(m.scrape(), "s12", "s13", "r12", "t12")
+}

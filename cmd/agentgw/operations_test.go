@@ -183,14 +183,16 @@ tenants:
   slow: {rps: 0.003, burst: 2}
   crowded: {rps: 0, max_inflight: 1}
   quiet: {rps: 0, max_inflight: 0}
+rules: [{name: one-each, key: caller, when: service == "ruled", window: 1h, max: 1}]
 keys:
   - {KEY slow, services: ["*"], users: ["*"], tenant: slow, limits: {rps: 1000, burst: 2000}}
   - {KEY crowded, services: ["*"], users: ["*"], tenant: crowded, limits: {rps: 1000, burst: 2000}}
-  - {KEY quiet, services: [tools, limited], users: ["*"], tenant: quiet, limits: {rps: 1000, burst: 2000}}
+  - {KEY quiet, services: [tools, limited, ruled], users: ["*"], tenant: quiet, limits: {rps: 1000, burst: 2000}}
   - {KEY scarce, services: ["*"], users: ["*"], limits: {rps: 0.003, burst: 1}}
 services:
   tools: {base_url: UPSTREAM, allow_private: true, max_inflight: 2, actions: {get: {method: GET, path: /get}, stream: {method: GET, path: /stream}}}
   limited: {base_url: UPSTREAM, allow_private: true, rate_limit: {rps: 0.003, burst: 1}, actions: {get: {method: GET, path: /get}}}
+  ruled: {base_url: UPSTREAM, allow_private: true, actions: {get: {method: GET, path: /get}}}
 `
 
 func (m *measured) tenants(path string) string {
@@ -233,6 +235,7 @@ func TestOperatorsSeeTheLastRefusal(t *testing.T) {
 		}
 		return seen.LastRefusal.Code, seen.LastRefusal.Limit
 	}
+	ruled := `{"service":"ruled","action":"get"}`
 	get, stream, limited := `{"service":"tools","action":"get"}`, `{"service":"tools","action":"stream"}`, `{"service":"limited","action":"get"}`
 	for _, c := range []struct {
 		key, tenant, body string
@@ -244,7 +247,9 @@ func TestOperatorsSeeTheLastRefusal(t *testing.T) {
 		{"slow", "tenant:slow", get, 429, "rate_limited", "tenant"},
 		{"crowded", "tenant:crowded", stream, 200, "", ""},
 		{"crowded", "tenant:crowded", get, 429, "concurrency_limited", "tenant"},
-		{"quiet", "tenant:quiet", limited, 200, "", ""},
+		{"quiet", "tenant:quiet", ruled, 200, "", ""},
+		{"quiet", "tenant:quiet", ruled, 429, "rate_limited", "one-each"},
+		{"quiet", "tenant:quiet", limited, 200, "rate_limited", "one-each"},
 		{"quiet", "tenant:quiet", limited, 429, "rate_limited", "service"},
 		{"quiet", "tenant:quiet", `{"service":"none","action":"get"}`, 403, "rate_limited", "service"}, // another step's
 		{"quiet", "tenant:quiet", "{", 400, "rate_limited", "service"},

@@ -136,12 +136,12 @@ func start(settings *config.Settings, snapshot *registry.Snapshot, read reader, 
 		Unrecorded: s.metrics.Unrecorded, Observed: s.metrics.Observed,
 	})
 	s.live = &live{
-		started: settings, read: read, store: s.store, vault: s.vault, gateway: s.gateway, clock: s.clock, log: log, inForce: s.metrics.RegistryInForce,
+		started: settings, read: read, store: s.store, vault: s.vault, gateway: s.gateway, clock: s.clock, log: log, inForce: s.metrics.RegistryInForce, keep: s.metrics.Keep,
 	}
 	if err := s.live.begin(s.background, first); err != nil {
 		return nil, err
 	}
-	s.metrics.Collect(&limiterCollector{s.limiter, s.nanos, s.live.tenants})
+	s.metrics.Collect(&limiterCollector{s.limiter, s.nanos, s.gateway.NamedTenants, s.live.rules})
 	go s.live.watchStore(s.background)
 	if read != nil {
 		go s.live.watchFile(s.background)

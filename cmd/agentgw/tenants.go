@@ -119,7 +119,9 @@ func (o operations) tenant(e ratelimit.Entry, now int64) admin.Tenant {
 		ID: e.Partition, InFlight: e.InFlight, Cap: e.Cap, Bucket: bucketOf(e), Blocked: e.Blocked, Overflow: e.Overflow,
 	}
 	if r := e.LastRefusal; r.Code != "" {
-		t.LastRefusal = admin.LastRefusal{At: o.clock.Now().Add(time.Duration(r.At - now)), Code: r.Code, Limit: r.Limit, Tenant: r.Partition}
+		// By its age, since clocks are set meanwhile; and the two are not read at once.
+		at := o.clock.Now().Add(time.Duration(r.At - now)).Round(time.Millisecond)
+		t.LastRefusal = admin.LastRefusal{At: at, Code: r.Code, Limit: r.Limit, Tenant: r.Partition}
 	}
 	return t
 }

@@ -15,6 +15,8 @@ type Metrics struct {
 	lost      prometheus.Counter
 	observed  *prometheus.CounterVec
 	inForce   prometheus.Gauge
+
+	labelled *prometheus.Registry // those whose labels the registry file names
 }
 
 // NewMetrics returns instruments in a registry of their own.
@@ -46,6 +48,8 @@ func NewMetrics() *Metrics {
 		}),
 	}
 	m.inForce.Set(1)
+	m.labelled = prometheus.NewRegistry()
+	m.labelled.MustRegister(m.decisions, m.upstream, m.observed)
 	m.registry.MustRegister(m.decisions, m.upstream, m.commits, m.records, m.lost, m.observed, m.inForce, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
@@ -76,6 +80,29 @@ func (m *Metrics) Unrecorded() { m.lost.Inc() }
 
 // Observed counts a call that a rule, which only observes, would have refused.
 func (m *Metrics) Observed(rule string) { m.observed.WithLabelValues(rule).Inc() }
+
+// Keep forgets the series of services, limits and rules that are not among these,
+// so that a file that changes a thousand times leaves no more of them than its last
+// state has. What a call of a service that is gone counts when it ends goes with the
+// next change.
+func (m *Metrics) Keep(services, limits map[string]bool) {
+	known := map[string]map[string]bool{"service": services, "limit": limits, "rule": limits}
+	families, _ := m.labelled.Gather() // of its own instruments: it cannot fail
+	for _, family := range families {
+		for _, series := range family.GetMetric() {
+			for _, l := range series.GetLabel() {
+				name, value := l.GetName(), l.GetValue()
+				if names := known[name]; names == nil || value == "" || names[value] {
+					continue
+				}
+				gone := prometheus.Labels{name: value}
+				m.decisions.DeletePartialMatch(gone)
+				m.upstream.DeletePartialMatch(gone)
+				m.observed.DeletePartialMatch(gone)
+			}
+		}
+	}
+}
 
 // RegistryInForce says whether the last reload succeeded.
 func (m *Metrics) RegistryInForce(ok bool) {

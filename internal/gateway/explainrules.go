@@ -53,8 +53,16 @@ func (x Explainer) applied(e explain.Rule, v *view, i int, call *rules.Call) exp
 		return e
 	}
 	charge, applies := r.Charge(call)
-	if !applies {
-		e.Applies = "no"
+	switch {
+	case applies:
+	case r.Identity:
+		e.Applies = "no: the key has no " + r.Name
+		return e
+	case e.When == "":
+		e.Applies = "no: its key is null or empty"
+		return e
+	default:
+		e.Applies = "no: its when does not hold, or its key is null or empty"
 		return e
 	}
 	e.Applies = "yes, as " + rules.Shown(charge.Partition)

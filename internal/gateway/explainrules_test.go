@@ -58,7 +58,7 @@ identity_limits: {user: 3, org: 4}
 		with(base("user", "user", "3"), func(r *explain.Rule) {
 			r.Window, r.Applies, r.Source, r.Level = "1s", "yes, as u", at("15:19"), level(2, 3, time.Second)
 		}),
-		with(base("org", "org", "4"), func(r *explain.Rule) { r.Window, r.Applies, r.Source = "1s", "no", at("15:28") }),
+		with(base("org", "org", "4"), func(r *explain.Rule) { r.Window, r.Applies, r.Source = "1s", "no: the key has no org", at("15:28") }),
 		with(base("own", "caller", "5000"), func(r *explain.Rule) {
 			r.Applies, r.Count, r.Source, r.Level = "yes, as key:a", "bytes", at("9:5"), level(bytes, 5000, ends)
 		}),
@@ -66,7 +66,7 @@ identity_limits: {user: 3, org: 4}
 			r.Applies, r.Source, r.Level = "yes, as human:ann", at("10:5"), level(2, 10, ends)
 		}),
 		with(base("elsewhere", "caller", "5"), func(r *explain.Rule) {
-			r.When, r.Cost, r.Mode, r.Applies, r.Source = "service == 'other'", true, "observe", "no", at("11:5")
+			r.When, r.Cost, r.Mode, r.Applies, r.Source = "service == 'other'", true, "observe", "no: its when does not hold, or its key is null or empty", at("11:5")
 		}),
 		with(base("sized", "request.params.id", "5"), func(r *explain.Rule) {
 			r.When, r.Count, r.Applies, r.Source = "request.bytes > 3", "request.params.n", "depends on request.bytes, request.params", at("12:5")

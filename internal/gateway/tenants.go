@@ -23,6 +23,10 @@ func (g *Gateway) Tenants() map[string]*ratelimit.Ref {
 	return all
 }
 
+// NamedTenants are those that the registry names, by partition key. The map must
+// not be changed.
+func (g *Gateway) NamedTenants() map[string]*ratelimit.Ref { return g.current.Load().named }
+
 // KeyAccount is a key, and what its calls are charged to besides their tenant.
 type KeyAccount struct {
 	ID       string

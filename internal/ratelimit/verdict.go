@@ -23,6 +23,14 @@ const (
 	kinds = int(KindProcessSlots) + 1
 )
 
+// Kinds yields every kind.
+func Kinds() iter.Seq[Kind] {
+	return func(yield func(Kind) bool) {
+		for k := KindKey; int(k) < kinds && yield(k); k++ {
+		}
+	}
+}
+
 // String is the limit's name as users are told it. Kinds of one owner share a
 // name: a tenant's bucket and its slots are both "tenant".
 func (k Kind) String() string {
