@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -361,6 +363,51 @@ func TestRulesAreAllOrNothing(t *testing.T) {
 		w.act("narrow", plainCall("tools", "")).want(t, "within", 200, "", "")
 	}
 	w.act("narrow", plainCall("tools", "")).want(t, "the key is dry", 429, "rate_limited", "key")
+}
+
+// TestACrowdAtARule: of many calls at once, over many connections, keys and
+// tenants, just as many pass as the rule allows, and all others are told of it.
+func TestACrowdAtARule(t *testing.T) {
+	const crowd, most = 150, 40
+	file := ruledFile(fmt.Sprintf("  - {name: all, key: \"'all'\", window: 1h, max: %d}\n  - {name: each, key: caller, window: 1h, max: 1000}\n", most))
+	w := setup{registry: file, settings: func(s *config.Settings) { s.TenantMaxInflight = 0 }}.
+		world(t, hello, of("wide", roomy("a")), roomy("b"), roomy("c"))
+	var passed, told atomic.Int64
+	var all sync.WaitGroup
+	for i := range crowd {
+		all.Go(func() {
+			r := w.request(context.Background(), []string{"a", "b", "c"}[i%3], plainCall([]string{"tools", "other"}[i%2], ""))
+			res, err := w.server.Client().Do(r)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer func() { _ = res.Body.Close() }()
+			body, err := io.ReadAll(res.Body)
+			switch {
+			case err != nil:
+				t.Error(err)
+			case res.StatusCode == 200:
+				passed.Add(1)
+			case strings.Contains(string(body), `"limit":"all","violated-policies":["all"]`):
+				told.Add(1)
+			default:
+				t.Errorf("%s %s", res.Status, body)
+			}
+		})
+	}
+	all.Wait()
+	if passed.Load() != most || told.Load() != crowd-most {
+		t.Errorf("%d passed and %d were refused, want %d and %d", passed.Load(), told.Load(), most, crowd-most)
+	}
+	counted := int64(0)
+	for _, key := range []string{"a", "b", "c"} {
+		used, _ := w.limiter.Counted(ratelimit.NewRule("each", registry.CountRequests, time.Hour, false), "key:"+key, w.nanos.Nanos())
+		counted += used
+	}
+	if counted != most {
+		t.Errorf("the other rule counted %d, want those that ran", counted)
+	}
 }
 
 // TestReloadedRules: what was counted under a name, of the same things and in the
