@@ -4,6 +4,7 @@ import (
 	"errors"
 	"log/slog"
 	"math"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -17,6 +18,8 @@ import (
 	"agentgw/internal/registry"
 )
 
+var scalar = regexp.MustCompile(`^([-+]?[.\w]+|'[-+.\w]*')?$`)
+
 // FuzzLimitNumbers: whatever stands in the file as a rate and a burst, of a tenant,
 // a key or a service, is a mistake that names the place, or a limit that the
 // gateway takes: no faster than the rate that is written, and none at all only
@@ -28,8 +31,7 @@ func FuzzLimitNumbers(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, rps, burst string) {
-		odd := func(r rune) bool { return r < ' ' || r > '~' }
-		if strings.IndexFunc(rps+burst, odd) >= 0 || strings.ContainsAny(rps+burst, "\r\n#,{}[]&*!|>%@`:\"'?") && !strings.HasPrefix(rps, "'") {
+		if !scalar.MatchString(rps) || !scalar.MatchString(burst) {
 			return // of another shape, which FuzzParse looks after
 		}
 		limit := "{rps: " + rps + ", burst: " + burst + "}"

@@ -1,0 +1,190 @@
+package architecture
+
+import (
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "run the tests that docs/limits.md names, and write what came of it there")
+
+// promise is what limits promise in the words of docs/limits.md, and the tests that
+// hold it, as "package: Test Test/Sub". Each is one that fails when the promise is
+// broken.
+type promise struct {
+	words string
+	tests []string
+}
+
+var promises = []struct {
+	of   string
+	list []promise
+}{
+	{"Buckets", []promise{
+		{"No span of time admits more than burst + span / interval, and none that allows it fewer", []string{"ratelimit: TestContract/NeverMoreThanTheLimit TestNeverMoreThanTheLimit"}},
+		{"A full bucket admits its burst at once, and the next call one interval later", []string{"ratelimit: TestDecideWholeDomain TestContract/ReadingsAreOfTheDecision"}},
+		{"A crowd at one bucket gets the burst, exactly", []string{"ratelimit: TestContract/ACrowdGetsTheBurst"}},
+		{"Clocks that disagree, or run backwards, give nobody a token", []string{"ratelimit: TestClocksApart TestNeverMoreThanTheLimit TestStaleCallsMintNothingAtBirth"}},
+		{"A key has one bucket in whichever header it is sent", []string{"gateway: TestOneKeyInAnyHeader", "ratelimit: TestContract/ANameIsOneBucket"}},
+		{"Numbers that cannot be a limit are refused when they are read, with their place; none is taken for no limit", []string{"gateway: FuzzLimitNumbers", "ratelimit: TestNewLimit TestEvery FuzzNewLimit"}},
+		{"A call that costs more than a bucket ever holds is refused for good, and no cost gives anything", []string{"ratelimit: TestDecideEdges"}},
+	}},
+	{"Refusals", []promise{
+		{"A call takes a token of every limit and a slot of every cap, or nothing but its key's token", []string{"ratelimit: TestContract/AllOrNothing TestContract/AgainstNaiveAccounts TestContract/RulesAreAllOrNothing"}},
+		{"One that is refused for want of a slot takes nothing: every token is back, to the nanosecond", []string{"ratelimit: TestContract/ConcurrencyRefusalsAreFree TestConcurrencyRefusalRestoresEveryToken TestRefundAtOnceIsExact"}},
+		{"A token that is given back later lets no more through than had the call not been, and counts once", []string{"ratelimit: TestRefundStories TestNeverMoreThanTheLimit TestRefundLosesLessThanAToken"}},
+		{"The wait that is told is enough for who is alone, and not a nanosecond of it too long", []string{"ratelimit: TestContract/WaitIsTrue", "gateway: TestALoneAgentIsRefusedOnce"}},
+		{"The fields say whole seconds, never fewer than the wait and longer by a second or a fifth at most", []string{"gateway: TestHintKeepsItsBound TestHintForASlot"}},
+		{"Where several limits refuse all are named, and the longest wait is told", []string{"gateway: TestSeveralLimitsRefuse"}},
+		{"A crowd that was refused and obeys comes back spread", []string{"gateway: TestARefusedCrowdComesBackSpread"}},
+	}},
+	{"Slots", []promise{
+		{"No cap is passed by one, of tenant, service or process", []string{"ratelimit: TestContract/PeakNeverExceedsTheCap TestContract/ASharedSlotIsOne"}},
+		{"A slot comes back once, whatever becomes of the call", []string{"ratelimit: TestContract/ReleaseIsOnce TestContract/ReleaseAfterPanic TestLostTicket", "gateway: TestStreamsEnd"}},
+		{"Concurrent calls of a tenant are decided as if they had come one after the other", []string{"ratelimit: TestContract/ATenantIsLinearizable TestContract/ATenantIsLinearizableInTime TestContract/AKeyIsLinearizable TestContract/AKeyIsLinearizableAcrossLimits"}},
+		{"Who waits for a slot is served in order, pays once, waits no longer than the bound, and leaves nothing behind", []string{"ratelimit: TestContract/FirstComeFirstServed TestContract/NobodyOvertakes TestContract/TokensAreTakenOnce TestContract/WaitingIsBounded TestContract/LeavingGivesAllBack TestContract/QueueAgainstANaiveBook TestContract/AQueueIsLinearizable"}},
+		{"Between tenants that wait the slots go by weight", []string{"ratelimit: TestSharesAreByWeight"}},
+	}},
+	{"Neighbours", []promise{
+		{"A tenant far beyond its limit costs another not one call", []string{"agentgw: TestNoisyNeighbour", "ratelimit: TestContract/ATenantIsNotDrainedByOneKey"}},
+		{"A crowd of strangers takes nothing from who is registered, and grows no memory", []string{"ratelimit: TestAMillionCallers", "gateway: TestACrowdAtTheDoor"}},
+	}},
+	{"Tables", []promise{
+		{"What is forgotten to make room decides the same when it comes again", []string{"ratelimit: TestForgettingIsInvisible TestEvictionChangesNoVerdict"}},
+		{"A drained bucket never comes back full, however many pass through a table", []string{"ratelimit: TestDrainedNeverComesBackFull TestAMillionCallers TestSharingGivesNobodyMore"}},
+		{"An entry with calls in flight stays, blocks nobody, and costs newcomers nothing", []string{"ratelimit: TestLongCallKeepsItsEntry TestPinnedTailBlocksNothing TestRoomIsMadeInAFewLooks", "gateway: TestCallsInFlightBlockNobody"}},
+		{"After a day of calls all that is in flight is open, the table is within its bound, and a call allocates nothing", []string{"ratelimit: TestADay TestCallsAllocateNothing"}},
+	}},
+	{"Change", []promise{
+		{"A changed limit holds for the next call of everybody and mints nothing", []string{"ratelimit: TestContract/ChangesOfLimit TestChangesMintNothing", "agentgw: TestReloadKeepsWhatWasSpent"}},
+		{"A lowered cap lets what runs finish and admits none until below; a raised one admits at once", []string{"ratelimit: TestContract/ChangesOfCap", "agentgw: TestReloadKeepsSlots"}},
+		{"Reloads under load fail no call; each is decided by the file under which it came", []string{"agentgw: TestReloadsUnderLoad"}},
+	}},
+}
+
+// folders are where the packages of promises live.
+var folders = map[string]string{"ratelimit": "internal/ratelimit", "gateway": "internal/gateway", "agentgw": "cmd/agentgw"}
+
+const (
+	beginPromises = "<!-- promises: written by go test ./internal/architecture -run Promises -update -->\n"
+	endPromises   = "<!-- end of promises -->\n"
+)
+
+// TestPromises: docs/limits.md says of every promise which tests hold it, each of
+// which there is, and that they do.
+func TestPromises(t *testing.T) {
+	have := map[string]map[string]bool{}
+	for name, folder := range folders {
+		have[name] = testsIn(t, folder)
+	}
+	for sub := range subtests(t, "internal/ratelimit/limitertest") {
+		have["ratelimit"]["TestContract/"+sub] = true
+	}
+	result := func(string, string) string { return "holds" }
+	if *update {
+		result = func(name, test string) string { return run(t, folders[name], test) }
+	}
+	var table strings.Builder
+	for _, group := range promises {
+		fmt.Fprintf(&table, "\n## %s\n\n| promise | held by | result |\n| --- | --- | --- |\n", group.of)
+		for _, p := range group.list {
+			var held []string
+			verdict := "holds"
+			for _, line := range p.tests {
+				name, tests, _ := strings.Cut(line, ": ")
+				for _, test := range strings.Fields(tests) {
+					if !have[name][test] {
+						t.Errorf("%q: there is no %s in %s", p.words, test, folders[name])
+					}
+					if got := result(name, test); got != "holds" {
+						verdict = "**" + got + "**"
+					}
+					held = append(held, "`"+test+"`")
+				}
+			}
+			fmt.Fprintf(&table, "| %s | %s | %s |\n", p.words, strings.Join(held, ", "), verdict)
+		}
+	}
+	file := filepath.Join(root, "docs/limits.md")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, found := strings.Cut(string(text), beginPromises)
+	_, after, ended := strings.Cut(rest, endPromises)
+	if !found || !ended {
+		t.Fatal("docs/limits.md has no place for the promises")
+	}
+	want := before + beginPromises + table.String() + "\n" + endPromises + after
+	if *update {
+		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	} else if string(text) != want {
+		t.Error("docs/limits.md is out of step: go test ./internal/architecture -run Promises -update")
+	}
+}
+
+// run runs one test, fuzz targets with their seeds alone.
+func run(t *testing.T, folder, test string) string {
+	name, sub, _ := strings.Cut(test, "/")
+	pattern := "^" + name + "$"
+	if sub != "" {
+		pattern += "/^" + sub + "$"
+	}
+	c := exec.Command("go", "test", "-tags", "nomsgpack", "-count", "1", "-run", pattern, "./"+folder)
+	c.Dir = root
+	if out, err := c.CombinedOutput(); err != nil || strings.Contains(string(out), "no tests to run") {
+		t.Logf("%s\n%s", test, out)
+		return "fails"
+	}
+	return "holds"
+}
+
+// testsIn are the tests and fuzz targets of a folder, by name.
+func testsIn(t *testing.T, folder string) map[string]bool {
+	t.Helper()
+	names := map[string]bool{}
+	parsed, err := filepath.Glob(filepath.Join(root, folder, "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range parsed {
+		f, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range f.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil && (strings.HasPrefix(f.Name.Name, "Test") || strings.HasPrefix(f.Name.Name, "Fuzz")) {
+				names[f.Name.Name] = true
+			}
+		}
+	}
+	return names
+}
+
+// subtests are the names in the list of what every limiter owes.
+func subtests(t *testing.T, folder string) map[string]bool {
+	t.Helper()
+	f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, folder, "limitertest.go"), nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]bool{}
+	ast.Inspect(f, func(n ast.Node) bool {
+		if l, ok := n.(*ast.CompositeLit); ok && len(l.Elts) == 2 {
+			if name, ok := l.Elts[0].(*ast.BasicLit); ok && name.Kind == token.STRING {
+				names[strings.Trim(name.Value, `"`)] = true
+			}
+		}
+		return true
+	})
+	return names
+}
