@@ -16,6 +16,7 @@ import (
 	"agentgw/internal/literal"
 	"agentgw/internal/registry"
 	"agentgw/internal/store"
+	"agentgw/internal/vault"
 )
 
 func (c *cli) explainCommand() *cobra.Command {
@@ -27,7 +28,8 @@ func (c *cli) explainCommand() *cobra.Command {
 		Long: `Tell which limits and rules a call would meet, in the order in which they are
 asked, what they are worth, whom they are charged to, and the file and line, or
 the setting, that each comes from. Says so where the call would be refused
-whatever is left: by scope, an unknown name, a key that is no longer valid.
+whatever is left: by scope, an unknown name, a key that is no longer valid, a
+credential that nobody has set.
 
 No gateway has to run, and no call is made. What is left of the limits in one
 that runs: GET /admin/v1/limits/explain on the operators' address.
@@ -75,8 +77,8 @@ func (c *cli) explain(cmd *cobra.Command, q explain.Question) (a explain.Answer,
 	if err != nil {
 		return a, exit(exitCannotRun, err)
 	}
-	answer := func(stored []store.Key) error {
-		a, err = r.explain(q, stored, time.Now(), gateway.Explainer{})
+	answer := func(stored []store.Key, credentials []vault.Entry) error {
+		a, err = r.explain(q, stored, time.Now(), gateway.Explainer{Vault: vault.NewIndex(credentials)})
 		if errors.Is(err, admin.ErrNoSuchKey) {
 			return exit(exitUsage, fmt.Errorf("--key: %w", err))
 		}
@@ -84,7 +86,7 @@ func (c *cli) explain(cmd *cobra.Command, q explain.Question) (a explain.Answer,
 	}
 	// A gateway that never ran has no store, and static keys need none.
 	if missing := noState(settings.DataDir); missing != nil {
-		if err := answer(nil); err != nil {
+		if err := answer(nil, nil); err != nil {
 			return a, exit(exitCannotRun, errors.Join(err, missing))
 		}
 		return a, nil
@@ -94,7 +96,11 @@ func (c *cli) explain(cmd *cobra.Command, q explain.Question) (a explain.Answer,
 		if err != nil {
 			return exit(exitCannotRun, err)
 		}
-		return answer(stored)
+		credentials, err := vault.Entries(ctx, at.store)
+		if err != nil {
+			return exit(exitCannotRun, err)
+		}
+		return answer(stored, credentials)
 	})
 }
 

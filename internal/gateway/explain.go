@@ -29,6 +29,7 @@ type Explainer struct {
 	Registry  *registry.Snapshot
 	Effective *registry.Effective
 	Rules     *rules.Set
+	Vault     Vault // nil: whether there is a credential is not asked
 
 	Levels Levels          // nil: nobody runs, and the answer has no levels
 	Nanos  ratelimit.Clock // of Levels
@@ -51,6 +52,7 @@ func (x Explainer) Explain(q explain.Question, key *identity.Key, unserved strin
 	}
 	key = keys.ByID(key.ID)
 	account := v.account(key)
+	call := &Call{In: &http.Request{}, Key: key, Act: act{Service: q.Service, Action: q.Action, Principal: q.User}}
 
 	if why := whyNoKey(key, unserved, now); why != "" {
 		a.Limits = append(a.Limits, x.address())
@@ -58,7 +60,7 @@ func (x Explainer) Explain(q explain.Question, key *identity.Key, unserved strin
 		return a, nil
 	}
 	a.Limits = append(a.Limits, x.rate(2, account.key, account.key.Partition(), x.Effective.Key(ownRate(x.Registry, key))))
-	service, action, refused := authorize(x.Registry, key, act{Service: q.Service, Action: q.Action, Principal: q.User})
+	service, action, refused := authorize(x.Registry, key, call.Act)
 	if refused != nil {
 		why, source := whyOutOfScope(x.Registry, key, q)
 		a.Refused = refusalOf(4, refused, why, source)
@@ -72,8 +74,14 @@ func (x Explainer) Explain(q explain.Question, key *identity.Key, unserved strin
 		a.Refused = refusalOf(5, refuse(TenantBlocked, tenantBlocked), "an operator blocked "+a.Tenant+" in this process", "")
 		return a, nil
 	}
-	if refused := verifyDelegation(&Call{In: &http.Request{}}, service); refused != nil {
+	if refused := verifyDelegation(call, service); refused != nil {
 		a.Refused = refusalOf(6, refused, "the service wants a delegation", service.Pos.String())
+		return a, nil
+	}
+	if x.Vault != nil {
+		if _, refused := openCredential(x.Vault, call, service); refused != nil {
+			a.Refused = refusalOf(7, refused, refused.Err.Error(), service.Credential.Pos.String())
+		}
 	}
 	return a, nil
 }

@@ -13,6 +13,7 @@ import (
 	"agentgw/internal/gateway"
 	"agentgw/internal/identity"
 	"agentgw/internal/registry"
+	"agentgw/internal/vault"
 )
 
 const explainedRegistry = `
@@ -22,8 +23,13 @@ tenants:
 services:
   plain: {base_url: "%[1]s", allow_private: true, actions: {get: {method: GET, path: /get}}}
   limited: {base_url: "%[1]s", allow_private: true, rate_limit: {rps: 2}, max_inflight: 5, actions: {get: {method: GET, path: /get}}}
+  keyed: {base_url: "%[1]s", allow_private: true, credential: {type: bearer}, actions: {get: {method: GET, path: /get}}}
+  personal: {base_url: "%[1]s", allow_private: true, credential: {type: bearer, scope: user}, actions: {get: {method: GET, path: /get}}}
   signed: {base_url: "%[1]s", allow_private: true, delegation: required, actions: {get: {method: GET, path: /get}}}
 `
+
+// holds is a vault without secrets.
+type holds = vault.Index
 
 // explainer explains what the world's gateway, started by setup s, decides by.
 func (w *world) explainer(file string) gateway.Explainer {
@@ -56,11 +62,12 @@ func TestExplainAgreesWithTheCall(t *testing.T) {
 		{ID: "late", Services: []string{"*"}, Users: []string{"*"}, NotAfter: past},
 		{ID: "early", Services: []string{"*"}, Users: []string{"*"}, NotBefore: future},
 	}
-	w := setup{registry: explainedRegistry, settings: func(s *config.Settings) { s.KeyMaxPrincipals = 2 }}.world(t, hello, keys...)
+	w := setup{registry: explainedRegistry, vault: holds{{Service: "personal", User: "ann"}: true}, settings: func(s *config.Settings) { s.KeyMaxPrincipals = 2 }}.world(t, hello, keys...)
 	x := w.explainer(explainedRegistry)
+	x.Vault = holds{{Service: "personal", User: "ann"}: true}
 	asked := 0
 	for _, key := range keys {
-		for _, service := range []string{"plain", "limited", "signed", "none"} {
+		for _, service := range []string{"plain", "limited", "keyed", "personal", "signed", "none"} {
 			for _, action := range []string{"get", "none"} {
 				for _, user := range []string{"", "ann", "cid", "eve"} {
 					asked++
@@ -103,7 +110,7 @@ func TestExplainAgreesWithTheCall(t *testing.T) {
 			}
 		}
 	}
-	if asked != 7*4*2*4 {
+	if asked != 7*6*2*4 {
 		t.Errorf("%d calls", asked)
 	}
 }

@@ -72,7 +72,7 @@ func (g *Gateway) steps(call *Call, out *answer, at *attempt) *Error {
 	if err := verifyDelegation(call, service); err != nil {
 		return err
 	}
-	credential, err := g.openCredential(call, service)
+	credential, err := openCredential(g.vault, call, service)
 	if err != nil {
 		return err
 	}
@@ -147,10 +147,10 @@ func verifyDelegation(call *Call, service *registry.Service) *Error {
 }
 
 // openCredential is step 7. A credential per user never falls back to a shared one.
-func (g *Gateway) openCredential(call *Call, service *registry.Service) (vault.Credential, *Error) {
+func openCredential(in Vault, call *Call, service *registry.Service) (vault.Credential, *Error) {
 	c := service.Credential
 	ref := vault.Ref{Service: service.Name, User: call.Act.Principal}
-	credential, err := g.vault.Open(ref, vault.Form{Type: c.Type, Name: c.Name, PerUser: c.PerUser})
+	credential, err := in.Open(ref, vault.Form{Type: c.Type, Name: c.Name, PerUser: c.PerUser})
 	if err == nil {
 		return credential, nil
 	}

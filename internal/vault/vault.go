@@ -112,14 +112,9 @@ func (v *Vault) Reload(ctx context.Context) error {
 //
 // Errors: ErrMissing, ErrCorrupt, ErrUnfit. None holds any part of a secret.
 func (v *Vault) Open(ref Ref, form Form) (Credential, error) {
-	switch {
-	case form.Type == "" || form.Type == TypeNone:
-		return Credential{}, nil
-	case !form.PerUser:
-		ref.User = ""
-	case ref.User == "":
-		// Not the shared row, which this would name.
-		return Credential{}, fmt.Errorf("service %q, on nobody's behalf: %w", ref.Service, ErrMissing)
+	ref, none, err := form.row(ref)
+	if none || err != nil {
+		return Credential{}, err
 	}
 	c := v.rows.Load()
 	row, ok := c.rows[ref]
@@ -134,6 +129,20 @@ func (v *Vault) Open(ref Ref, form Form) (Credential, error) {
 		return Credential{}, fmt.Errorf("%s: %w", ref, err)
 	}
 	return Credential{form: form, secret: secret.New(text)}, nil
+}
+
+// row is the row that a call has its credential in, or none, where it needs none.
+func (f Form) row(ref Ref) (_ Ref, none bool, err error) {
+	switch {
+	case f.Type == "" || f.Type == TypeNone:
+		return Ref{}, true, nil
+	case !f.PerUser:
+		ref.User = ""
+	case ref.User == "":
+		// Not the shared row, which this would name.
+		return Ref{}, false, fmt.Errorf("service %q, on nobody's behalf: %w", ref.Service, ErrMissing)
+	}
+	return ref, false, nil
 }
 
 // openRow unseals a row in its own place.
