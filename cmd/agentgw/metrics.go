@@ -33,6 +33,7 @@ func (r rules) labels() (services, limits map[string]bool) {
 }
 
 var (
+	waitingDesc  = prometheus.NewDesc("agentgate_queue_waiting", "Calls that wait for a slot.", []string{"tenant"}, nil)
 	inFlightDesc = prometheus.NewDesc("agentgate_inflight", "Calls in flight.", []string{"tenant"}, nil)
 	capDesc      = prometheus.NewDesc("agentgate_inflight_limit", "Cap of calls in flight, of named tenants; 0 is none.", []string{"tenant"}, nil)
 	tokensDesc   = prometheus.NewDesc("agentgate_bucket_tokens", "Tokens left in the bucket, of named tenants.", []string{"tenant"}, nil)
@@ -58,7 +59,7 @@ var (
 // Describe implements prometheus.Collector.
 func (c *limiterCollector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		inFlightDesc, capDesc, tokensDesc, bucketsDesc,
+		waitingDesc, inFlightDesc, capDesc, tokensDesc, bucketsDesc,
 		serviceInFlightDesc, serviceCapDesc, processInFlightDesc, processCapDesc,
 		entriesDesc, sizeDesc, pinnedDesc, evictedDesc, sweptDesc, overflowedDesc, owingDesc,
 		ruleEntriesDesc, ruleOverflowedDesc, leakedDesc,
@@ -80,9 +81,9 @@ func (r readings) counter(d *prometheus.Desc, v int64, labels ...string) {
 
 // Collect implements prometheus.Collector.
 func (c *limiterCollector) Collect(out chan<- prometheus.Metric) {
-	c.inFlight(out)
-	c.buckets(out)
 	st := c.limiter.Stats()
+	c.inFlight(out, st.Waiting)
+	c.buckets(out)
 	services, limits := c.rules().labels()
 	for _, s := range st.Services {
 		if !services[s.Name] && s.InFlight == 0 { // it is gone, and its last call with it
@@ -105,8 +106,8 @@ func (c *limiterCollector) Collect(out chan<- prometheus.Metric) {
 }
 
 // inFlight shows each named tenant, whether it has called or not, under the limits
-// in force, and the sum of all others.
-func (c *limiterCollector) inFlight(out readings) {
+// in force, and the sum of all others, which of calls that wait is what is left of all.
+func (c *limiterCollector) inFlight(out readings, waiting int64) {
 	now, named := c.nanos.Nanos(), c.tenants()
 	var others int64
 	for name, ref := range named {
@@ -115,6 +116,8 @@ func (c *limiterCollector) inFlight(out readings) {
 			others -= e.InFlight // which the entry that it shares has as well
 		}
 		out.gauge(inFlightDesc, e.InFlight, name)
+		out.gauge(waitingDesc, e.Waiting, name)
+		waiting -= e.Waiting
 		out.gauge(capDesc, e.Cap, name)
 		if !e.Limit.Unlimited() {
 			out.gauge(tokensDesc, e.Remaining, name)
@@ -127,6 +130,7 @@ func (c *limiterCollector) inFlight(out readings) {
 		return true
 	})
 	out.gauge(inFlightDesc, max(0, others), "other") // not all of one instant
+	out.gauge(waitingDesc, max(0, waiting), "other")
 }
 
 // buckets counts the live buckets of each limit by their level.

@@ -133,6 +133,7 @@ func start(settings *config.Settings, snapshot *registry.Snapshot, read reader, 
 			s.metrics.Decided(service, string(code), limit)
 		},
 		Answered:   func(service string, after time.Duration) { s.metrics.Answered(service, after.Seconds()) },
+		Waited:     func(end string, after time.Duration) { s.metrics.Waited(end, after.Seconds()) },
 		Unrecorded: s.metrics.Unrecorded, Observed: s.metrics.Observed,
 	})
 	s.live = &live{

@@ -116,7 +116,7 @@ func overflowID(l ratelimit.Limit) string {
 // tenant puts an entry into operators' words.
 func (o operations) tenant(e ratelimit.Entry, now int64) admin.Tenant {
 	t := admin.Tenant{
-		ID: e.Partition, InFlight: e.InFlight, Cap: e.Cap, Bucket: bucketOf(e), Blocked: e.Blocked, Overflow: e.Overflow,
+		ID: e.Partition, InFlight: e.InFlight, Queued: e.Waiting, Cap: e.Cap, Bucket: bucketOf(e), Blocked: e.Blocked, Overflow: e.Overflow,
 	}
 	if r := e.LastRefusal; r.Code != "" {
 		// By its age, since clocks are set meanwhile; and the two are not read at once.

@@ -10,6 +10,7 @@ type Metrics struct {
 	registry  *prometheus.Registry
 	decisions *prometheus.CounterVec
 	upstream  *prometheus.HistogramVec
+	waits     *prometheus.HistogramVec
 	commits   prometheus.Histogram
 	records   prometheus.Counter
 	lost      prometheus.Counter
@@ -30,6 +31,10 @@ func NewMetrics() *Metrics {
 			Name: "agentgate_upstream_seconds", Help: "Time from the call of a service to the header of its answer; not how long the answer lasts, which of a stream says nothing.",
 			Buckets: prometheus.ExponentialBuckets(1e-3, 2, 17),
 		}, []string{"service"}),
+		waits: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "agentgate_queue_seconds", Help: "Time that calls waited for a slot, by how it ended: served, refused (nobody waits longer) or left (hung up, blocked, draining).",
+			Buckets: prometheus.ExponentialBuckets(1e-3, 2, 15),
+		}, []string{"end"}),
 		commits: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "agentgate_receipt_commit_seconds", Help: "Time to make a batch of receipts durable.",
 			Buckets: prometheus.ExponentialBuckets(50e-6, 2, 16),
@@ -47,10 +52,13 @@ func NewMetrics() *Metrics {
 			Name: "agentgate_registry_reload_ok", Help: "1 while the registry file, as it was last read, is in force; 0 after a reload that failed.",
 		}),
 	}
+	for _, end := range []string{"served", "refused", "left"} {
+		m.waits.WithLabelValues(end)
+	}
 	m.inForce.Set(1)
 	m.labelled = prometheus.NewRegistry()
 	m.labelled.MustRegister(m.decisions, m.upstream, m.observed)
-	m.registry.MustRegister(m.decisions, m.upstream, m.commits, m.records, m.lost, m.observed, m.inForce, collectors.NewGoCollector(),
+	m.registry.MustRegister(m.decisions, m.upstream, m.waits, m.commits, m.records, m.lost, m.observed, m.inForce, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -67,6 +75,11 @@ func (m *Metrics) Decided(service, code, limit string) {
 // that many seconds to the header of its answer.
 func (m *Metrics) Answered(service string, seconds float64) {
 	m.upstream.WithLabelValues(service).Observe(seconds)
+}
+
+// Waited counts a wait for a slot of that many seconds, by how it ended.
+func (m *Metrics) Waited(end string, seconds float64) {
+	m.waits.WithLabelValues(end).Observe(seconds)
 }
 
 // Committed counts a batch of receipts that took that many seconds.

@@ -15,6 +15,7 @@ var ErrNoSuchTenant = errors.New("there is no such tenant")
 type Tenant struct {
 	ID       string // its full name, such as tenant:acme or key:ci-bot:overflow
 	InFlight int64
+	Queued   int64 // calls that wait for a slot
 	Cap      int64 // 0: none
 	Bucket   Bucket
 	Blocked  bool
@@ -55,6 +56,7 @@ type ServiceBucket struct {
 type tenantView struct {
 	ID          string          `json:"id"`
 	InFlight    int64           `json:"in_flight"`
+	Queued      int64           `json:"queued"`
 	Cap         *int64          `json:"max_inflight"` // null: none
 	Bucket      *bucketView     `json:"bucket"`       // null: no limit
 	Blocked     bool            `json:"blocked"`
@@ -88,7 +90,7 @@ type serviceBucketView struct {
 }
 
 func viewTenant(t Tenant) tenantView {
-	v := tenantView{ID: t.ID, InFlight: t.InFlight, Bucket: viewBucket(t.Bucket), Blocked: t.Blocked, Overflow: t.Overflow}
+	v := tenantView{ID: t.ID, InFlight: t.InFlight, Queued: t.Queued, Bucket: viewBucket(t.Bucket), Blocked: t.Blocked, Overflow: t.Overflow}
 	if t.Cap > 0 {
 		v.Cap = &t.Cap
 	}

@@ -46,7 +46,6 @@ func (s *Settings) Unserved() []string {
 			list = append(list, s.Place(prefix+name)+": "+instead)
 		}
 	}
-	add(s.TenantQueue > 0, "TENANT_QUEUE", "this version refuses at once; nobody waits")
 	add(s.RateCallerRPM > 0, "RATE_CALLER_RPM", "this version serves no open callers")
 	add(s.ReceiptRetention > 0, "RECEIPT_RETENTION", "this version keeps every receipt")
 	return list

@@ -504,13 +504,12 @@ func TestUnserved(t *testing.T) {
 	if err != nil || s.Unserved() != nil {
 		t.Errorf("by default: %v, %v", s.Unserved(), err)
 	}
-	s, err = load(t, []string{"--tenant-queue=3"}, []string{"AGENTGATE_RATE_CALLER_RPM=5", "AGENTGATE_RECEIPT_RETENTION=24h"})
+	s, err = load(t, []string{"--rate-caller-rpm=5"}, []string{"AGENTGATE_RECEIPT_RETENTION=24h"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []string{
-		"flag: --tenant-queue: this version refuses at once; nobody waits",
-		"environment: AGENTGATE_RATE_CALLER_RPM: this version serves no open callers",
+		"flag: --rate-caller-rpm: this version serves no open callers",
 		"environment: AGENTGATE_RECEIPT_RETENTION: this version keeps every receipt",
 	}
 	if diff := cmp.Diff(want, s.Unserved()); diff != "" {

@@ -21,6 +21,7 @@ type attempt struct {
 	settings *config.Settings
 	record   receipts.Record // what all of them say alike stands in it from one to the next
 	began    time.Time
+	queued   time.Duration // waited for a slot
 	upstream time.Duration
 	status   int
 	out      int64
@@ -89,7 +90,8 @@ func (a *attempt) outcome() error {
 	}
 	r := &a.record
 	r.Kind, r.Decision, r.Status, r.Ending = receipts.KindOutcome, receipts.Allowed, a.status, receipts.Complete
-	r.Out, r.UpstreamMicros, r.TotalMicros = a.out, a.upstream.Microseconds(), a.took()
+	r.Out = a.out
+	a.time()
 	a.lost = a.write(true)
 	a.closed = true
 	if a.lost != nil {
@@ -105,9 +107,14 @@ func (a *attempt) close(refusal *Error) *Error {
 		return refusal
 	}
 	r := &a.record
-	r.TotalMicros, r.UpstreamMicros, r.Out = a.took(), a.upstream.Microseconds(), a.out
-	if refusal != nil && !errors.Is(refusal, http.ErrAbortHandler) {
-		r.Code, r.Limit, r.Status = string(refusal.Code), refusal.Limit, refusal.status()
+	r.Out = a.out
+	a.time()
+	told := !errors.Is(refusal, http.ErrAbortHandler)
+	if refusal != nil && (told || !a.intended) {
+		r.Code, r.Limit = string(refusal.Code), refusal.Limit
+	}
+	if refusal != nil && told {
+		r.Status = refusal.status()
 	}
 	if a.intended {
 		r.Kind, r.Decision, r.Ending = receipts.KindOutcome, receipts.Allowed, a.endedBy(refusal)
@@ -144,6 +151,12 @@ func (a *attempt) endedBy(refusal *Error) receipts.Ending {
 		return receipts.Blocked
 	}
 	return receipts.Complete
+}
+
+// time has the record say how long the call has taken, and for what.
+func (a *attempt) time() {
+	r := &a.record
+	r.QueueMicros, r.UpstreamMicros, r.TotalMicros = a.queued.Microseconds(), a.upstream.Microseconds(), a.took()
 }
 
 func (a *attempt) took() int64 { return max(0, a.g.clock.Now().Sub(a.began).Microseconds()) }

@@ -120,7 +120,7 @@ func controlled(b *testing.B, n int, upstream string, log Receipts) (*Gateway, [
 		Vault: credentials, Clock: clock, Nanos: nanos, Log: slog.New(slog.DiscardHandler),
 		Limiter:  ratelimit.NewLocal(ratelimit.Options{Clock: nanos, TableSize: 4 * n}),
 		Receipts: log, UserAgent: "agentgw/bench", ParamsKey: []byte("k"),
-		Decided: func(string, Code, string) {}, Answered: func(string, time.Duration) {}, Unrecorded: func() {}, Observed: func(string) {},
+		Decided: func(string, Code, string) {}, Answered: func(string, time.Duration) {}, Waited: func(string, time.Duration) {}, Unrecorded: func() {}, Observed: func(string) {},
 	})
 	must(err)
 	snapshot, err := registry.Parse("registry.yaml", []byte("version: 1\nservices:\n  tools:\n    base_url: "+upstream+"\n"+

@@ -6,10 +6,12 @@ import (
 	"sync"
 )
 
-// running is one upstream call under way, as those see it who may end it.
+// running is one upstream call under way, or one that waits for a slot, as those see
+// it who may end it.
 type running struct {
 	cancel context.CancelCauseFunc
 	tenant string // by its partition key
+	waits  bool   // for a slot: no upstream was called yet
 
 	mu       sync.Mutex
 	isStream bool
@@ -61,41 +63,51 @@ func (r *running) leave() bool {
 	return false
 }
 
-// drain asks the call to end: a stream at its next event border, which may be
-// now; any other call finishes. It reports whether the call is a stream.
+// drain asks the call to end: a stream at its next event border, which may be now,
+// one that waits at once; any other call finishes. It reports whether the call is a
+// stream.
 func (r *running) drain() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.leaving = true
-	if r.isStream && r.border {
+	if r.isStream && r.border || r.waits {
 		r.cancel(errShutdown)
 	}
 	return r.isStream
 }
 
-// calls are the upstream calls under way. Safe for concurrent use.
+// calls are the calls under way, by request id. Safe for concurrent use.
 type calls struct {
 	mu       sync.Mutex
-	set      map[*running]struct{}
+	set      map[string]*running
 	draining bool
 	blocked  map[string]bool // tenants
 }
 
 // add counts a call among those under way. One that was admitted just before its
-// tenant was blocked is ended here.
-func (c *calls) add(cancel context.CancelCauseFunc, tenant string) *running {
-	r := &running{cancel: cancel, tenant: tenant}
+// tenant was blocked is ended here, as is one that would wait while draining.
+func (c *calls) add(id string, r *running) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.set == nil {
-		c.set = map[*running]struct{}{}
+		c.set = map[string]*running{}
 	}
-	c.set[r] = struct{}{}
+	c.set[id] = r
 	r.leaving = c.draining
-	if c.blocked[tenant] {
-		cancel(errBlocked)
+	if r.waits && c.draining {
+		r.cancel(errShutdown)
 	}
-	return r
+	if c.blocked[r.tenant] {
+		r.cancel(errBlocked)
+	}
+}
+
+// serves reports whether the call of that id is one of the tenant's at its upstream.
+func (c *calls) serves(id, tenant string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r := c.set[id]
+	return r != nil && !r.waits && r.tenant == tenant
 }
 
 // block ends the calls of a tenant, those on their way to add too, and counts
@@ -122,17 +134,17 @@ func (c *calls) unblock(tenant string) {
 	delete(c.blocked, tenant)
 }
 
-func (c *calls) remove(r *running) {
+func (c *calls) remove(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.set, r)
+	delete(c.set, id)
 }
 
 // each calls f for a snapshot of the calls under way.
 func (c *calls) each(f func(*running)) {
 	c.mu.Lock()
 	list := make([]*running, 0, len(c.set))
-	for r := range c.set {
+	for _, r := range c.set {
 		list = append(list, r)
 	}
 	c.mu.Unlock()
@@ -147,9 +159,10 @@ func (c *calls) drain() (streams, others int) {
 	c.draining = true
 	c.mu.Unlock()
 	c.each(func(r *running) {
-		if r.drain() {
+		switch stream := r.drain(); {
+		case stream:
 			streams++
-		} else {
+		case !r.waits:
 			others++
 		}
 	})

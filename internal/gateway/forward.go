@@ -32,8 +32,9 @@ func (g *Gateway) forward(call *Call, service *registry.Service, target *registr
 
 	ctx, cancel := context.WithCancelCause(call.In.Context())
 	defer cancel(nil)
-	running := g.running.add(cancel, at.record.Tenant)
-	defer g.running.remove(running)
+	running := &running{cancel: cancel, tenant: at.record.Tenant}
+	g.running.add(call.RequestID, running)
+	defer g.running.remove(call.RequestID)
 	patience := patience{clock: g.clock, cancel: cancel}
 	defer patience.stop()
 	interim := newInterim(out)

@@ -52,9 +52,12 @@ type Vault interface {
 type Limiter interface {
 	// Take takes one token, for a key before its request is read.
 	Take(r *ratelimit.Ref, now int64) ratelimit.Charge
-	// Admit takes all else that a call needs, or nothing. The ticket of a call
-	// that it admits must be released.
-	Admit(c ratelimit.Charge, a ratelimit.Admission, now int64) (ratelimit.Ticket, ratelimit.Verdict)
+	// Enter takes all else that a call needs, or nothing, or all but slots, for
+	// which the call then has a place in the queue. The ticket of a call that it
+	// admits must be released, and a place left.
+	Enter(c ratelimit.Charge, a ratelimit.Admission, queue, now int64) (ratelimit.Ticket, *ratelimit.Place, ratelimit.Verdict)
+	// Follow has those that wait be held to the caps in force.
+	Follow(c ratelimit.Caps)
 	// Count counts more for a rule that was asked, whether there is room or not.
 	Count(u *ratelimit.Use, n, now int64)
 	// Counted reads what a rule has counted in its window, and how long that lasts.
@@ -86,6 +89,10 @@ type Parts struct {
 	// Answered is told how long a service of the registry took to the header of
 	// its answer, whatever the answer says and however long its body lasts.
 	Answered func(service string, after time.Duration)
+	// Waited is told of every wait for a slot: whether it was served, refused in
+	// the end, or left by a caller that hung up, a tenant that was blocked or a
+	// gateway that drains.
+	Waited func(end string, after time.Duration)
 	// Unrecorded is told of every record that could not be written.
 	Unrecorded func()
 	// Observed is told of every call that a rule would have refused, by its name,
@@ -106,6 +113,7 @@ type Gateway struct {
 	salts      sync.Pool // of the HMACs under Parts.ParamsKey
 	decided    func(string, Code, string)
 	answered   func(string, time.Duration)
+	waited     func(string, time.Duration)
 	unrecorded func()
 	observed   func(string)
 	public     *http.Transport
@@ -122,14 +130,14 @@ func New(p Parts) *Gateway {
 		limiter: p.Limiter, nanos: p.Nanos, receipts: p.Receipts, vault: p.Vault,
 		clock: p.Clock, log: p.Log, replica: p.Replica, userAgent: p.UserAgent,
 		salts:   sync.Pool{New: func() any { return hmac.New(sha256.New, p.ParamsKey) }},
-		decided: p.Decided, answered: p.Answered, unrecorded: p.Unrecorded, observed: p.Observed,
+		decided: p.Decided, answered: p.Answered, waited: p.Waited, unrecorded: p.Unrecorded, observed: p.Observed,
 		public: newTransport(false), private: newTransport(true),
 		answers: buffers{size: answerBuffer}, events: buffers{size: eventBuffer},
 	}
 }
 
-// Drain refuses new calls and asks streams to end at their next event border.
-// Calls that end by themselves go on. It counts both. Wait for them with
+// Drain refuses new calls and those that wait for a slot, and asks streams to end at
+// their next event border. Calls that end by themselves go on. It counts both. Wait for them with
 // http.Server.Shutdown.
 func (g *Gateway) Drain() (streams, others int) { return g.running.drain() }
 

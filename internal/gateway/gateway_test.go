@@ -247,6 +247,7 @@ func (s setup) world(t testing.TB, upstream http.HandlerFunc, keys ...*identity.
 		Limiter: w.limiter, Nanos: w.nanos, Receipts: w.ledger, Vault: s.vault, Clock: clock,
 		Log: slog.New(slog.NewTextHandler(&w.logged, nil)), Replica: "r", UserAgent: "agentgw/test", ParamsKey: []byte("k"),
 		Decided: w.count, Answered: func(string, time.Duration) {}, Unrecorded: func() { w.lost.Add(1) },
+		Waited:   func(end string, _ time.Duration) { w.count("", "waited", end) },
 		Observed: func(rule string) { w.count("", "observed", rule) },
 	})
 	if err != nil {

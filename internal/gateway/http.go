@@ -97,7 +97,7 @@ func (g *Gateway) act(out *answer, r *http.Request) {
 	out.Header().Set("X-Request-Id", call.RequestID)
 	if g.running.isDraining() {
 		g.decided("", Draining, "")
-		writeError(out, &Error{Code: Draining, Message: "this gateway is shutting down; call again", Wait: time.Second}, "", jitter)
+		writeError(out, draining(), "", jitter)
 		return
 	}
 	at := g.begin(call)
@@ -115,12 +115,12 @@ func (g *Gateway) act(out *answer, r *http.Request) {
 		g.decided(call.Act.Service, "", "")
 		return
 	}
-	if errors.Is(refusal, http.ErrAbortHandler) { // admitted, and broken off since
+	if at.intended && errors.Is(refusal, http.ErrAbortHandler) { // admitted, and broken off since
 		g.decided(call.Act.Service, "", "")
 		panic(http.ErrAbortHandler)
 	}
 	g.decided(g.known(call), refusal.Code, refusal.Limit)
-	if out.begun {
+	if out.begun || errors.Is(refusal, http.ErrAbortHandler) {
 		panic(http.ErrAbortHandler) // a cut answer must never look like a whole one
 	}
 	g.note(call, at, refusal)

@@ -49,16 +49,24 @@ func (g *Gateway) chargeKey(call *Call, out *answer) (ratelimit.Charge, *Error) 
 	return charge, nil
 }
 
-// admit is step 5: tenant bucket, service bucket, rules and slot, all or none.
+// admit is step 5: tenant bucket, service bucket, rules and slot, all or none. Slots
+// may be waited for.
 func (g *Gateway) admit(call *Call, service *registry.Service, action *registry.Action, charge ratelimit.Charge, out *answer, at *attempt) (ratelimit.Ticket, *Error) {
 	tenant := call.account.of(call.Act.Principal)
 	at.record.Tenant = tenant.Partition()
 	limits := call.view.services[service.Name]
 	call.uses = g.uses(call, action, tenant.Partition())
-	ticket, v := g.limiter.Admit(charge, ratelimit.Admission{
+	call.nested = g.isNested(call, tenant.Partition())
+	ticket, place, v := g.limiter.Enter(charge, ratelimit.Admission{
 		Tenant: tenant, Bucket: call.account.at(limits, call.Key), Service: limits.slots,
 		Process: int64(call.view.settings.MaxInflight), Uses: call.uses,
-	}, g.nanos.Nanos())
+	}, call.queue(), g.nanos.Nanos())
+	if v.Outcome == ratelimit.Queued {
+		var err *Error
+		if ticket, v, err = g.wait(call, place, v, at); err != nil {
+			return ticket, err
+		}
+	}
 	tell(out, v, call.uses)
 	if v.Outcome != ratelimit.Admitted {
 		return ticket, g.refusal(call, v)
@@ -89,11 +97,14 @@ func (g *Gateway) refusal(call *Call, v ratelimit.Verdict) *Error {
 	case v.Outcome == ratelimit.ConcurrencyLimited:
 		e.Code = ConcurrencyLimited
 		e.Wait = min(e.Wait, 8*time.Second) // an estimate: with its jitter, at most 10 s
-		taken := fmt.Sprintf("all %d in-flight places of this %s are taken", reading.Quota, e.Limit)
+		e.Message = fmt.Sprintf("all %d in-flight places of this %s are taken", reading.Quota, e.Limit)
 		if reading.Quota == 1 {
-			taken = fmt.Sprintf("the one in-flight place of this %s is taken", e.Limit)
+			e.Message = fmt.Sprintf("the one in-flight place of this %s is taken", e.Limit)
 		}
-		e.Message = taken + "; nothing was charged; call again when a call or stream has ended"
+		if call.nested {
+			return nestedRefusal(e)
+		}
+		e.Message += "; nothing was charged; call again when a call or stream has ended"
 	case v.Outcome == ratelimit.Blocked:
 		e = refuse(TenantBlocked, tenantBlocked)
 		e.Never = v.Never

@@ -22,6 +22,7 @@ type Call struct {
 	view      *view           // the one registry snapshot that decides this call
 	account   *account        // of Key, in view
 	uses      []ratelimit.Use // the rules that apply to it; nil before step 5
+	nested    bool            // it serves another of its tenant's, and may not wait; false before step 5
 }
 
 // serve takes one call through the gateway. The order of its steps is the

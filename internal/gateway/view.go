@@ -24,6 +24,7 @@ type view struct {
 	accounts []account // of each key, by its number in keys
 	services map[string]*service
 	named    map[string]*ratelimit.Ref // the registry's tenants, by partition key
+	tenants  map[string]*ratelimit.Ref // all that calls are charged to, by partition key
 	failures dated                     // of authentication, for each client address
 	rules    *rules.Set
 	windows  []*ratelimit.Rule // of each of the rules
@@ -73,7 +74,22 @@ func (g *Gateway) Use(settings *config.Settings, snapshot *registry.Snapshot, ef
 		}
 	}
 	g.current.Store(v)
+	g.limiter.Follow(v.caps())
 	return nil
+}
+
+// caps are the caps in force, for calls that came before they were.
+func (v *view) caps() ratelimit.Caps {
+	return ratelimit.Caps{
+		Process: int64(v.settings.MaxInflight),
+		Tenant:  func(r *ratelimit.Ref) *ratelimit.Ref { return v.tenants[r.Partition()] },
+		Service: func(s *ratelimit.Service) *ratelimit.Service {
+			if now := v.services[s.Name()]; now != nil {
+				return now.slots
+			}
+			return nil
+		},
+	}
 }
 
 // newView works out what calls are decided by.
@@ -81,6 +97,7 @@ func newView(settings *config.Settings, snapshot *registry.Snapshot, effective *
 	v := &view{
 		settings: settings, registry: snapshot, keys: keys, rules: set, windows: newWindows(set),
 		services: make(map[string]*service, len(snapshot.Services)), named: make(map[string]*ratelimit.Ref, len(snapshot.Tenants)),
+		tenants: map[string]*ratelimit.Ref{},
 	}
 	perMinute := int64(settings.RateAuthPerMinute)
 	failures, err := ratelimit.Every(time.Minute, perMinute, perMinute)
@@ -113,6 +130,10 @@ func newView(settings *config.Settings, snapshot *registry.Snapshot, effective *
 		}
 		l := effective.Tenant(named)
 		tenants[t] = ratelimit.NewTenant(ratelimit.Registered, t.String(), limit(l), int64(l.MaxInflight))
+		if n := snapshot.Tenants[named]; n != nil {
+			tenants[t].Weighing(n.Weight)
+		}
+		v.tenants[t.String()] = tenants[t]
 		return tenants[t]
 	}
 

@@ -61,6 +61,7 @@ type Stats struct {
 	Rules          []RuleStats // by name
 	Services       []PoolStats // by name
 	Process        PoolStats
+	Waiting        int64 // calls that wait for slots
 	LeakedTickets  int64
 	DoubleReleases int64
 }
@@ -70,6 +71,7 @@ type Stats struct {
 func (l *Local) Stats() Stats {
 	st := Stats{
 		Process:        PoolStats{Name: "process", Cap: l.process.most.Load()},
+		Waiting:        l.line.waiting.Load(),
 		LeakedTickets:  l.leaked.Load(),
 		DoubleReleases: l.doubled.Load(),
 	}

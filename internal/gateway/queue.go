@@ -1,0 +1,94 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"agentgw/internal/ratelimit"
+	"agentgw/internal/receipts"
+)
+
+// errWaited is the cause that ends a wait for a slot.
+var errWaited = errors.New("no slot came free within AGENTGATE_TENANT_QUEUE_WAIT")
+
+// How a wait for a slot ended, as metrics tell it.
+const (
+	waitServed  = "served"
+	waitRefused = "refused" // it was as long as a wait may be
+	waitLeft    = "left"    // the caller hung up, the tenant was blocked, the gateway drains
+)
+
+// queue is how many calls of a tenant may wait, as far as this call is concerned.
+func (c *Call) queue() int64 {
+	if c.nested || c.view.settings.TenantQueueWait <= 0 {
+		return 0
+	}
+	return int64(c.view.settings.TenantQueue)
+}
+
+// wait waits for the slots that place is for. All that can end it but the slots
+// themselves is a cause of one context. A caller that hangs up, a tenant that is
+// blocked and a gateway that drains end it at once, and nothing was taken.
+func (g *Gateway) wait(call *Call, place *ratelimit.Place, v ratelimit.Verdict, at *attempt) (ratelimit.Ticket, ratelimit.Verdict, *Error) {
+	began, how := g.clock.Now(), waitLeft
+	defer func() {
+		place.Leave(g.nanos.Nanos()) // on a panic too; after End it does nothing
+		at.queued = g.clock.Now().Sub(began)
+		g.waited(how, at.queued)
+	}()
+	ctx, cancel := context.WithCancelCause(call.In.Context())
+	defer cancel(nil)
+	waiting := &running{cancel: cancel, tenant: at.record.Tenant, waits: true}
+	g.running.add(call.RequestID, waiting)
+	defer g.running.remove(call.RequestID)
+	timer := g.clock.AfterFunc(call.view.settings.TenantQueueWait, func() { cancel(errWaited) })
+	defer timer.Stop()
+
+	select {
+	case <-place.Ready():
+	case <-ctx.Done():
+	}
+	switch cause := context.Cause(ctx); {
+	case cause == nil, errors.Is(cause, errWaited):
+		ticket, v := place.End(g.nanos.Nanos())
+		if how = waitRefused; v.Outcome == ratelimit.Admitted {
+			how = waitServed
+		}
+		return ticket, v, nil
+	case errors.Is(cause, errShutdown):
+		return ratelimit.Ticket{}, v, draining()
+	case errors.Is(cause, errBlocked):
+		return ratelimit.Ticket{}, v, &Error{Code: TenantBlocked, Message: tenantBlocked, Never: true}
+	}
+	at.ending(receipts.ClientCancelled)
+	return ratelimit.Ticket{}, v, &Error{Code: ConcurrencyLimited, Limit: v.Limit.String(), Message: "the caller hung up while it waited for a slot", Err: http.ErrAbortHandler}
+}
+
+func draining() *Error {
+	return &Error{Code: Draining, Message: "this gateway is shutting down; call again", Wait: time.Second}
+}
+
+// isNested reports whether the call was made while serving another that runs, of the
+// same tenant: it brings the request id that the gateway gave that one upstream. Who
+// does not serve that call cannot know the id.
+func (g *Gateway) isNested(call *Call, tenant string) bool {
+	for _, id := range call.In.Header["X-Request-Id"] {
+		if g.running.serves(id, tenant) {
+			return true
+		}
+	}
+	return false
+}
+
+// nestedRefusal is that of a nested call for which there is no slot. To wait for one
+// might be to wait for its own parent to end, which waits for it; so no SDK is to try
+// again.
+func nestedRefusal(e *Error) *Error {
+	return &Error{
+		Code: NestedCall, Limit: e.Limit, Violated: e.Violated, Never: true,
+		Message: fmt.Sprintf("this call serves another of the same tenant, and %s; it is not kept waiting for a place that the other may hold; nothing was charged", e.Message),
+	}
+}
