@@ -21,8 +21,8 @@ func TestTableOfParts(t *testing.T) {
 	var mu sync.Mutex
 	clock := ratelimit.NewClock(clockwork.NewRealClock())
 	near, far := ring(8<<20), ring(512<<20)
-	one, many, most := newOurs(1), newOurs(10_000), newOurs(1_000_000)
-	for l, keys := range map[*ours]int{one: 1, many: 10_000, most: 1_000_000} {
+	one, some, many := newOurs(1), newOurs(10_000), newOurs(*most)
+	for l, keys := range map[*ours]int{one: 1, some: 10_000, many: *most} {
 		warm(l, keys)
 	}
 	parts := []struct {
@@ -36,8 +36,8 @@ func TestTableOfParts(t *testing.T) {
 		{name: "a line of memory, of 8 MiB", run: func(int) { near.next() }},
 		{name: "a line of memory, of 512 MiB", run: func(int) { far.next() }},
 		{name: "an admission, of 1 key", run: driveOf(one, 1)},
-		{name: "of 10,000 keys", run: driveOf(many, 10_000)},
-		{name: "of 1,000,000 keys", run: driveOf(most, 1_000_000)},
+		{name: "of 10,000 keys", run: driveOf(some, 10_000)},
+		{name: fmt.Sprintf("of %d keys", *most), run: driveOf(many, *most)},
 	}
 	for range rounds {
 		for i := range parts {
@@ -62,7 +62,7 @@ func TestTableOfParts(t *testing.T) {
 	fmt.Printf("| 4 locks: key, tenant, pair, and tenant again at the release | %.0f |\n", 4*lock)
 	fmt.Printf("| deciding, the verdict with its four readings, the ticket | %.0f |\n", a-loop-4*lock)
 	fmt.Printf("| waiting for memory with 10,000 keys, %.1f lines one after the other | %.0f |\n", (b-a)/small, b-a)
-	fmt.Printf("| waiting for memory with 1,000,000 keys, %.1f lines one after the other | %.0f |\n", (c-a)/large, c-a)
+	fmt.Printf("| waiting for memory with %d keys, %.1f lines one after the other | %.0f |\n", *most, (c-a)/large, c-a)
 }
 
 var sink int64
