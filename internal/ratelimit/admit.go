@@ -42,8 +42,8 @@ type Admission struct {
 // first, from the process last, and given back if the process has none. In that
 // instant another call may miss the service's slot, but only while the process
 // is full and would refuse it anyway.
-func (l *Local) Admit(c Charge, a Admission, now int64) (Ticket, Verdict) {
-	t, _, v := l.Enter(c, a, 0, now)
+func (l *Local) Admit(c Charge, a Admission, now int64) (t Ticket, v Verdict) {
+	t, _ = l.enter(&v, &c, &a, 0, now)
 	return t, v
 }
 
@@ -53,10 +53,16 @@ func (l *Local) Admit(c Charge, a Admission, now int64) (Ticket, Verdict) {
 // with that outcome and no other. Whether it may wait or not, a call never overtakes
 // one that waits and could use the same slot.
 func (l *Local) Enter(c Charge, a Admission, queue, now int64) (t Ticket, p *Place, v Verdict) {
+	t, p = l.enter(&v, &c, &a, queue, now)
+	return t, p, v
+}
+
+// enter is both. What they are given and return is copied once.
+func (l *Local) enter(v *Verdict, c *Charge, a *Admission, queue, now int64) (t Ticket, p *Place) {
 	if a.Tenant != nil && l.Blocked(a.Tenant.table, a.Tenant.partition) {
 		v.Outcome, v.Limit, v.Never = Blocked, KindTenant, true
 		v.violate(KindTenant)
-		return t, nil, v
+		return t, nil
 	}
 	a.Tenant.fetch()
 	a.Bucket.fetch()
@@ -65,17 +71,17 @@ func (l *Local) Enter(c Charge, a Admission, queue, now int64) (t Ticket, p *Pla
 	l.hold(service, a.Service.slots)
 	l.hold(&l.process, a.Process)
 	if l.line.waiting.Load() == 0 {
-		t = l.decide(&v, &a, service, takes, nil, now)
+		t = l.decide(v, a, service, takes, nil, now)
 	} else {
 		v.Outcome = again
 	}
 	if v.Outcome == again || v.Outcome == ConcurrencyLimited && queue > 0 {
-		t, p, v = l.enterLine(c, &a, service, queue, now)
+		t, p, *v = l.enterLine(*c, a, service, queue, now)
 	}
 	if v.Outcome != Admitted && v.Outcome != Queued && c.entry != nil {
-		c.settleIn(&v, now)
+		c.settleIn(v, now)
 	}
-	return t, p, v
+	return t, p
 }
 
 // standing is how a call that is decided stands to its slots.
