@@ -100,7 +100,9 @@ func (w *windows) warnLocked() {
 	}
 }
 
-// windows returns the counts of r, made if need be.
+// windows returns the counts of r, made if need be. Rules are named by the operator,
+// not by callers, so they are few and stay, those that are gone from the file with
+// nothing counted.
 func (l *Local) windows(r *Rule) *windows {
 	if w := r.windows.Load(); w != nil {
 		return w
