@@ -244,9 +244,17 @@ func (l *Log) growLocked(b *batch, tiles []tlog.Hash) {
 		}
 		l.leaves.add(l.segment.first, s.leaf, before)
 	}
-	if err := l.leaves.ease(); err != nil && !l.leavesWarned {
+	if err := l.leaves.ease(); err != nil {
+		l.warnOfLeaves(err)
+	}
+}
+
+// warnOfLeaves says once that the derived files cannot be written. They fail
+// nothing but proofs.
+func (l *Log) warnOfLeaves(err error) {
+	if !l.leavesWarned {
 		l.leavesWarned = true
-		l.logger.Warn("the hashes of entries cannot be written; the log goes on, and it is tried again, but there may be no proofs", "folder", l.folder, "error", err)
+		l.logger.Warn("the hashes of entries cannot be written; the log goes on, and it is tried again, but until then there are no proofs", "folder", l.folder, "error", err)
 	}
 }
 

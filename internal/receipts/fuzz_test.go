@@ -19,7 +19,7 @@ import (
 // FuzzParseRecord: what is accepted is one line of JSON that says to any other
 // reader what the record says.
 func FuzzParseRecord(f *testing.F) {
-	for _, name := range segments(f, golden) {
+	for _, name := range append(segments(f, golden), segments(f, goldenTrees)...) {
 		for line := range bytes.Lines(read(f, name)) {
 			f.Add(bytes.TrimSuffix(line, []byte("\n")))
 		}
@@ -176,6 +176,47 @@ func FuzzKey(f *testing.F) {
 		r, err := receipts.Verify(dir, key, anchor, nil)
 		if err == nil && key != vkey && r.Verdict != receipts.Untrusted && r.Verdict != receipts.Broken {
 			t.Fatalf("%q: %s", key, r.Verdict)
+		}
+	})
+}
+
+// FuzzProof: a proof that holds shows a record that the log has written, whatever
+// the text, and has one spelling.
+func FuzzProof(f *testing.F) {
+	vkey := keyOf(f, goldenTrees)
+	texts, err := filepath.Glob(filepath.Join(goldenTrees, "*.tlog-proof"))
+	if err != nil || len(texts) != 3 {
+		f.Fatal(texts, err)
+	}
+	var all []byte
+	for _, name := range texts {
+		f.Add(read(f, name))
+		all = append(all, read(f, name)...)
+	}
+	f.Add(all)
+	f.Add([]byte(receipts.ProofHeader))
+	f.Add([]byte(receipts.ProofHeader + "extra \nindex 0\n\n"))
+	f.Add(bytes.Repeat([]byte(receipts.ProofHeader), 100))
+	written := map[string]bool{}
+	err = receipts.Scan(filepath.Join(goldenTrees, "receipts"), func(s receipts.Stored) error {
+		written[string(s.Line)] = true
+		return nil
+	})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		r, err := receipts.VerifyProof(text, vkey)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Verdict != receipts.Holds && len(r.Records) != 0 || r.Verdict == receipts.Holds && len(r.Records) == 0 {
+			t.Fatalf("%+v", r)
+		}
+		for _, p := range r.Records {
+			if !written[string(p.Record)] {
+				t.Fatalf("it shows what nobody wrote: %s", p.Record)
+			}
 		}
 	})
 }

@@ -117,6 +117,103 @@ func TestGoldenWriter(t *testing.T) {
 	}
 }
 
+// goldenTrees is a log with heads records, and proofs of its receipts. It is of
+// version 1 as well: what it has beside the other had its place there from the beginning.
+const goldenTrees = "testdata/v1-trees"
+
+// writeGoldenTrees makes that log in dir, which holds the signing key already, and
+// returns the proofs of two receipts.
+func writeGoldenTrees(t *testing.T, dir string) map[string][]byte {
+	clock := clockwork.NewFakeClockAt(noon)
+	made := 0
+	o := receipts.Options{Clock: clock, Replica: "gw-1"}
+	receipts.SetSegmentSize(&o, 4500)
+	receipts.SetNoSync(&o)
+	receipts.SetNewID(&o, func() string { made++; return fmt.Sprintf("%032x", made) })
+	l, err := receipts.Open(dir, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	settled := func() {
+		t.Helper()
+		eventually(t, "the checkpoint stands in the log", func() bool {
+			signed, err := receipts.NewestCheckpoint(filepath.Join(dir, "receipts"))
+			return err == nil && bytes.Equal(signed, l.Checkpoint())
+		})
+	}
+	// One batch for each record, as above; the heads come by themselves.
+	for i, tenant := range []string{"tenant:acme", "key:other", "tenant:acme", "human:u-1", "tenant:acme", "", "key:other", "tenant:acme"} {
+		settled()
+		clock.Advance(1500 * time.Microsecond)
+		r := of(tenant, fmt.Sprint("r", i))
+		if tenant == "" {
+			r = &receipts.Record{Kind: receipts.KindRefusal, ID: "stranger", Decision: receipts.Refused, Code: "unauthenticated", Status: 401}
+		}
+		mustAppend(t, l, r)
+		if i == 3 || i == 6 {
+			settled()
+			before := l.Stats().Size
+			clock.Advance(6 * time.Second)
+			eventually(t, "heads", func() bool { return l.Stats().Size == before+1 })
+		}
+	}
+	settled()
+	proofs := map[string][]byte{}
+	for _, id := range []string{"r2", "r6"} {
+		p, err := prove(l, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		proofs[id] = p[0].Text
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	p, err := receipts.ProveIn(dir, "stranger", nil) // in the log's own tree
+	if err != nil {
+		t.Fatal(err)
+	}
+	proofs["stranger"] = p[0].Text
+	return proofs
+}
+
+// TestGoldenTrees: heads records, proofs and the files of leaves are the same for
+// ever too, and today's reader takes them.
+func TestGoldenTrees(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "receipt-signing-key.new"), read(t, filepath.Join(goldenTrees, "receipt-signing-key")))
+	proofs := writeGoldenTrees(t, dir)
+	if *update {
+		if err := os.RemoveAll(filepath.Join(goldenTrees, "receipts")); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.CopyFS(filepath.Join(goldenTrees, "receipts"), os.DirFS(filepath.Join(dir, "receipts"))); err != nil {
+			t.Fatal(err)
+		}
+		for id, text := range proofs {
+			write(t, filepath.Join(goldenTrees, id+".tlog-proof"), text)
+		}
+	}
+	if diff := cmp.Diff(tree(t, filepath.Join(goldenTrees, "receipts")), tree(t, filepath.Join(dir, "receipts"))); diff != "" {
+		t.Errorf("the writer's bytes have changed; that is a change of format (see %s/README.md):\n%s", golden, diff)
+	}
+	vkey := keyOf(t, goldenTrees)
+	for id, text := range proofs {
+		there := read(t, filepath.Join(goldenTrees, id+".tlog-proof"))
+		if diff := cmp.Diff(string(there), string(text)); diff != "" {
+			t.Errorf("%s: the proof has changed:\n%s", id, diff)
+		}
+		if r, err := receipts.VerifyProof(there, vkey); err != nil || r.Verdict != receipts.Holds || r.ID != id {
+			t.Errorf("%s: %+v, %v", id, r, err)
+		}
+	}
+	r := verdict(t, goldenTrees, vkey, read(t, filepath.Join(goldenTrees, "receipts", "checkpoint")))
+	if r.Verdict != receipts.Holds || r.Size != 11 || r.Kinds["heads"] != 2 {
+		t.Errorf("%+v", r)
+	}
+	headsIn(t, goldenTrees, vkey, []string{"tenant:acme", "key:other", "human:u-1"}, []string{"tenant:acme", "key:other"})
+}
+
 // TestGoldenReader: a log that was written once is read the same for ever.
 func TestGoldenReader(t *testing.T) {
 	vkey := keyOf(t, golden)

@@ -111,7 +111,7 @@ func headsIn(t *testing.T, dir, vkey string, waiting ...[]string) (indexes []uin
 func size(l *receipts.Log) uint64 { return l.Stats().Size }
 
 // until waits for the log to hold n entries; its clock goes on by step in between.
-func until(t *testing.T, l *receipts.Log, clock *clockwork.FakeClock, n uint64, step time.Duration) {
+func until(t testing.TB, l *receipts.Log, clock *clockwork.FakeClock, n uint64, step time.Duration) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("%d entries", n), func() bool {
 		clock.Advance(step)
@@ -236,7 +236,7 @@ func TestHeadsAfterAStart(t *testing.T) {
 
 // boundLog is a log with heads in it: entries 1 to 3 are of two tenants, entry 4
 // tells of them, entry 5 is of one of them, entry 6 tells of that.
-func boundLog(t *testing.T) (dir, vkey string, anchor []byte) {
+func boundLog(t testing.TB) (dir, vkey string, anchor []byte) {
 	t.Helper()
 	dir, clock := t.TempDir(), clockwork.NewFakeClockAt(noon)
 	l := openLog(t, dir, func(o *receipts.Options) { o.Clock = clock })
@@ -316,6 +316,38 @@ func TestForkedHeads(t *testing.T) {
 	}
 	if fmt.Sprint(tree(t, same)) != fmt.Sprint(tree(t, original)) {
 		t.Error("to write the same again makes another log: the cases above may fail for that")
+	}
+}
+
+// TestEveryBitOfHeadsCounts, also for whoever can sign what he has changed.
+func TestEveryBitOfHeadsCounts(t *testing.T) {
+	original, vkey, _ := boundLog(t)
+	dir := copyLog(t, original)
+	var heads []byte
+	restore := tree(t, filepath.Join(original, "receipts"))
+	at, step := 0, 5
+	if drill() {
+		step = 1
+	}
+	for bit := 0; heads == nil || bit < len(heads)*8; bit += step {
+		err := receipts.Rewrite(dir, func(i uint64, body []byte) []byte {
+			if i != 4 {
+				return body
+			}
+			at = bytes.Index(body, []byte(`,"heads":`))
+			heads = body[at:]
+			body[at+bit/8] ^= 1 << (bit % 8)
+			return body
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r := verdict(t, dir, vkey, anchorOf(t, dir)); r.Verdict != receipts.Broken || r.Damage == nil || r.Damage.Index != 4 {
+			t.Errorf("bit %d of byte %d (%q): %s (%s)", bit%8, bit/8, heads[bit/8], r.Verdict, r.Why)
+		}
+		for name, lines := range restore {
+			write(t, filepath.Join(dir, "receipts", name), []byte(strings.Join(lines, "")))
+		}
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -674,5 +675,105 @@ func TestTenantAnchor(t *testing.T) {
 		if c.verdict == receipts.Unproven && (r.TreeAnchor == nil || r.TreeAnchor.Tenant != "tenant:acme") {
 			t.Errorf("%s: %+v", name, r.TreeAnchor)
 		}
+	}
+}
+
+// TestProofsWhileItGrows: whoever asks, whenever, gets a proof that holds, and of one
+// tree and size there is one root alone.
+func TestProofsWhileItGrows(t *testing.T) {
+	for _, sync := range []string{receipts.SyncAlways, receipts.SyncInterval} {
+		proofsWhileItGrows(t, sync)
+	}
+}
+
+func proofsWhileItGrows(t *testing.T, mode string) {
+	const writers, each = 4, 150
+	dir := t.TempDir()
+	l := openLog(t, dir, func(o *receipts.Options) {
+		o.Clock, o.Sync = clockwork.NewRealClock(), mode
+		receipts.SetNoSync(o)
+		receipts.SetSegmentSize(o, 60_000)
+	})
+	var mu sync.Mutex
+	roots := map[string]string{} // by tree and size
+	shown := func(text []byte) {
+		checkpoint := strings.SplitN(takeApart(t, text).checkpoint, "\n", 4)
+		mu.Lock()
+		defer mu.Unlock()
+		at := checkpoint[0] + " " + checkpoint[1]
+		if other, there := roots[at]; there && other != checkpoint[2] {
+			t.Errorf("two roots of %s", at)
+		}
+		roots[at] = checkpoint[2]
+	}
+	var wg sync.WaitGroup
+	for w := range writers {
+		wg.Go(func() {
+			for i := range each {
+				id := fmt.Sprintf("%d-%d", w, i)
+				if _, err := l.Append(of(fmt.Sprintf("tenant:%d", i%3), id)); err != nil {
+					t.Error(err)
+					return
+				}
+				if i%5 != 0 {
+					continue
+				}
+				var records []json.RawMessage
+				for end := time.Now().Add(10 * time.Second); len(records) == 0 && time.Now().Before(end); {
+					var err error
+					if records, err = l.Find(id); err != nil { // in interval mode it may not be there yet
+						t.Error(err)
+					}
+				}
+				proofs, err := l.Prove(records)
+				if err != nil || len(proofs) != 1 {
+					t.Errorf("%s: %v", id, err)
+					return
+				}
+				if r, err := receipts.VerifyProof(proofs[0].Text, l.VerifierKey()); err != nil || r.Verdict != receipts.Holds {
+					t.Errorf("%s: %+v %v", id, r, err)
+				}
+				shown(proofs[0].Text)
+			}
+		})
+	}
+	wg.Wait()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	h := historyOf(t, dir, l.VerifierKey())
+	for tenant, leaves := range h.leaves {
+		for n := range leaves {
+			root := treeHash(leaves[:n+1])
+			if got, there := roots[fmt.Sprintf("%s %d", h.origin(tenant), n+1)]; there && got != base64.StdEncoding.EncodeToString(root[:]) {
+				t.Errorf("%s at %d: it was shown with another root", tenant, n+1)
+			}
+		}
+	}
+}
+
+// TestProofAfterACrash: what was acknowledged before a crash is proven after it,
+// and a checkpoint that was shown before holds then.
+func TestProofAfterACrash(t *testing.T) {
+	dir, vkey, l, proofs := provenLog(t)
+	l.Close()
+	text := read(t, segmentFile(dir))
+	text = text[:bytes.LastIndex(text, []byte(`{"checkpoint":`))]
+	write(t, segmentFile(dir), append(text, `{"batch":{"first":8,"count":1,"bytes":300}}`+"\n"+`{"v":1,"kind":"outc`...))
+	write(t, filepath.Join(dir, "receipts", "checkpoint"), nil)
+	l, err := reopen(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := prove(l, "d")
+	if err != nil || len(again) != 2 {
+		t.Fatal(again, err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	historyOf(t, dir, vkey).check("d", again)
+	if r := verdict(t, dir, vkey, []byte(takeApart(t, proofs[1].Text).checkpoint)); r.Verdict != receipts.Unproven {
+		t.Errorf("%s (%s)", r.Verdict, r.Why)
 	}
 }
