@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/jonboulle/clockwork"
 
 	"agentgw/internal/config"
 	"agentgw/internal/identity"
@@ -316,6 +319,19 @@ func (h *halves) Read(p []byte) (int, error) {
 
 func (h *halves) Close() error { return nil }
 
+// interrupted is a clock that has something happen when it is read next.
+type interrupted struct {
+	clockwork.Clock
+	next *atomic.Pointer[func()]
+}
+
+func (c interrupted) Now() time.Time {
+	if do := c.next.Swap(nil); do != nil {
+		(*do)()
+	}
+	return c.Clock.Now()
+}
+
 // TestOneViewDecidesACall: what changes while a request is being read, or between
 // two steps of its pipeline, is for the next one.
 func TestOneViewDecidesACall(t *testing.T) {
@@ -323,9 +339,6 @@ func TestOneViewDecidesACall(t *testing.T) {
 	var w *world
 	k := of("t", limited("k", 1000, 2000))
 	change := func() {
-		for len(w.entries(ratelimit.KindKey)) == 0 { // until the call is under way
-			time.Sleep(time.Millisecond)
-		}
 		next := *w.settings
 		next.MaxRequestBody = 1
 		w.settings = &next
@@ -333,15 +346,29 @@ func TestOneViewDecidesACall(t *testing.T) {
 		narrow.Services = []string{"another"}
 		w.use("tenants:\n  t: {rps: 1, burst: 2, max_inflight: 0}\nservices:\n"+serviceLine("another", ""), &narrow)
 	}
+	underWay := func() {
+		for len(w.entries(ratelimit.KindKey)) == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		change()
+	}
 	for name, c := range map[string]struct {
+		first   func() // happens when it is identified
+		between func() // the halves of its body
 		vault   opening
-		between func()
 	}{
-		"while it is read":  {nil, change},
-		"between two steps": {change, nil},
+		"when it has begun":    {first: change},
+		"while it is read":     {between: underWay},
+		"when it was admitted": {vault: change},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w = setup{registry: before + serviceLine("tools", ""), vault: c.vault}.world(t, hello, k)
+			var next atomic.Pointer[func()]
+			w = setup{registry: before + serviceLine("tools", ""), vault: c.vault, clock: func(fake *clockwork.FakeClock) clockwork.Clock {
+				return interrupted{fake, &next}
+			}}.world(t, hello, k)
+			if c.first != nil {
+				next.Store(&c.first)
+			}
 			body := plainCall("tools", "")
 			r := w.request(context.Background(), "k", "")
 			r.Body, r.ContentLength = &halves{strings.NewReader(body), c.between}, int64(len(body))
