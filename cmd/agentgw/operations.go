@@ -30,5 +30,7 @@ func (o operations) Explain(ctx context.Context, q explain.Question) (explain.An
 	if err != nil {
 		return explain.Answer{}, err
 	}
-	return o.live.rules().explain(q, stored, o.clock.Now(), gateway.Explainer{Vault: o.vault, Levels: o.limiter, Nanos: o.nanos})
+	return o.live.rules().explain(q, stored, o.clock.Now(), gateway.Explainer{
+		Vault: o.vault, Levels: o.limiter, Nanos: o.nanos, Running: o.gateway,
+	})
 }

@@ -33,6 +33,9 @@ type Explainer struct {
 
 	Levels Levels          // nil: nobody runs, and the answer has no levels
 	Nanos  ratelimit.Clock // of Levels
+	// Running is the gateway that runs, which knows since when limits have been in
+	// force; nil where none has changed.
+	Running *Gateway
 }
 
 // Explain answers for a call of key that comes at now. unserved is why the
@@ -49,6 +52,9 @@ func (x Explainer) Explain(q explain.Question, key *identity.Key, unserved strin
 	v, err := newView(x.Settings, x.Registry, x.Effective, x.Rules, keys)
 	if err != nil {
 		return a, err
+	}
+	if x.Running != nil {
+		v.date(x.Running.current.Load().limits(), x.Nanos.Nanos())
 	}
 	key = keys.ByID(key.ID)
 	account := v.account(key)
