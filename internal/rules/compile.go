@@ -130,6 +130,9 @@ func wrong(issues *cel.Issues) (list []string) {
 			}
 			return []string{fmt.Sprintf("is no expression, from %s on: %s", where, what)}
 		}
+		if strings.Contains(what, "'request'") { // which is a part of names, and no value
+			what += "; there are request.id, request.method, request.path, request.bytes and request.params"
+		}
 		if e.Location.Line() < 1 { // of the text as a whole
 			list = append(list, what)
 			continue
