@@ -26,12 +26,12 @@ func TestNoisyNeighbour(t *testing.T) {
 	lasts := time.Duration(rounds(1, 30)) * time.Second
 	for _, decides := range []string{"key", "tenant"} {
 		t.Run("refused by its "+decides, func(t *testing.T) {
-			keys, key, tenant := 1, "{rps: 20, burst: 40}", "{rps: 100000, burst: 100000}"
+			keys, key, tenant := 1, "{rps: 20, burst: 40}", "rps: 100000, burst: 100000"
 			if decides == "tenant" {
-				keys, key, tenant = 50, "{rps: 100000, burst: 100000}", "{rps: 20, burst: 40}"
+				keys, key, tenant = 50, "{rps: 100000, burst: 100000}", "rps: 20, burst: 40"
 			}
 			var file strings.Builder
-			fmt.Fprintf(&file, "version: 1\ntenants:\n  quiet: {rps: %d, burst: %d}\n  noisy: %s\nkeys:\n  - {KEY quiet, services: [tools], users: [\"*\"], tenant: quiet, limits: {rps: %[1]d, burst: %[2]d}}\n", 2*quietRate, 4*quietRate, tenant)
+			fmt.Fprintf(&file, "version: 1\ntenants:\n  quiet: {rps: %d, burst: %d}\n  noisy: {%s, max_inflight: 0}\nkeys:\n  - {KEY quiet, services: [tools], users: [\"*\"], tenant: quiet, limits: {rps: %[1]d, burst: %[2]d}}\n", 2*quietRate, 4*quietRate, tenant)
 			for i := range keys {
 				fmt.Fprintf(&file, "  - {KEY noisy-%d, services: [tools], users: [\"*\"], tenant: noisy, limits: %s}\n", i, key)
 			}
@@ -40,10 +40,11 @@ func TestNoisyNeighbour(t *testing.T) {
 
 			ctx, end := context.WithCancel(t.Context())
 			defer end()
+			defer crowd.CloseIdleConnections()
 			var noisy, quiet tally
 			var both sync.WaitGroup
 			began := time.Now()
-			const callers = 8
+			callers := rounds(8, 40)
 			each := rounds(0, 100*noisyRate/callers) // calls a second, 0 for as many as there can be
 			for c := range callers {
 				both.Go(func() {
@@ -96,6 +97,9 @@ func newPace(perSecond int) func() {
 	return func() { <-tick.C }
 }
 
+// crowd is a client that many share, each by a connection of its own.
+var crowd = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
+
 // count makes a call, which may be refused by the limit of that name only.
 func (m *measured) count(of *tally, key, limit string) {
 	r, err := http.NewRequest("POST", "http://"+m.agentsListener.Addr().String()+"/v1/act", strings.NewReader(`{"service":"tools","action":"get"}`))
@@ -105,7 +109,7 @@ func (m *measured) count(of *tally, key, limit string) {
 	}
 	r.Header.Set("Agentgate-Key", m.keys[key])
 	began := time.Now()
-	res, err := http.DefaultClient.Do(r)
+	res, err := crowd.Do(r)
 	if err != nil {
 		m.t.Error(err)
 		return
