@@ -1,10 +1,10 @@
-# agentgw: see README.md. Every target works in a clean clone with only Go.
+# agentgw: see README.md. Every target but interop works in a clean clone with only Go.
 TAGS    := nomsgpack
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 GOFLAGS_BUILD := -trimpath -tags $(TAGS) -ldflags "-s -w -X main.version=$(VERSION)"
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
-.PHONY: build demo test drills check bench compare
+.PHONY: build demo test interop drills check bench compare
 build: ## one static binary, ./agentgw
 	CGO_ENABLED=0 go build $(GOFLAGS_BUILD) -o agentgw ./cmd/agentgw
 
@@ -14,6 +14,10 @@ demo: build ## a gateway with a tool service behind it, and curl lines to try
 test: ## all tests under the race detector (needs a C compiler)
 	@command -v cc >/dev/null || { echo "make test: no C compiler found: the race detector needs one (Debian: apt-get install gcc)"; exit 1; }
 	go test -tags $(TAGS) -race -timeout 15m ./...
+	@echo "make test: the second verifier of receipts, tools/verify.py, was not asked; make interop asks it"
+
+interop: ## the second verifier of receipts and ours have to agree on a thousand altered logs; needs Python with cryptography
+	@python=$$(.ci/python) && SECOND_VERIFIER_PYTHON=$$python DRILLS=full go test -tags $(TAGS) -count=1 -timeout 10m -v -run SecondVerifier ./internal/receipts
 
 drills: ## the same tests with the counts that it takes to believe them; about an hour
 	DRILLS=full go test -tags $(TAGS) -timeout 90m -p 1 -v -run 'Kill|StreamsEnd|NoAnswerIsCut|StrangersMakeNoSeries|NoisyNeighbour|ReloadsUnderLoad|ACrowdAtTheDoor|ComesBackSpread|ALoneAgent' ./cmd/agentgw ./internal/gateway

@@ -1,0 +1,570 @@
+package receipts_test
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	mathrand "math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jonboulle/clockwork"
+
+	"agentgw/internal/receipts"
+)
+
+// second is the verifier in tools/, which was written from FORMAT.md: one
+// process that is asked about many logs, since starting Python takes longer than
+// verifying a small one.
+type second struct {
+	in  io.Writer
+	out *bufio.Reader
+}
+
+const secondProgram = `
+import json, sys
+sys.path.insert(0, "../../tools")
+import verify
+for line in sys.stdin:
+    print(json.dumps(verify.verify(*json.loads(line))), flush=True)
+`
+
+// python is what runs the second verifier. Without a word from whoever runs the
+// tests it is not asked: make test needs nothing but Go.
+func python(t *testing.T) string {
+	name := os.Getenv("SECOND_VERIFIER_PYTHON")
+	if name == "" {
+		t.Skip("the second verifier, tools/verify.py, was not asked: make interop asks it")
+	}
+	return name
+}
+
+func startSecond(t *testing.T) *second {
+	t.Helper()
+	cmd := exec.Command(python(t), "-B", "-c", secondProgram)
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		in.Close()
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("the second verifier: %v", err)
+		}
+	})
+	return &second{in, bufio.NewReader(out)}
+}
+
+// opinion is what a verifier says of a log, as far as both have to say the same.
+type opinion struct {
+	Code   int
+	Damage *struct{ Index *uint64 }
+
+	Size, Covered, Anchor, Batches, Gaps uint64
+	Root                                 string
+	Torn                                 int64  `json:"torn_bytes"`
+	Unknown                              uint64 `json:"unknown_outcomes"`
+	InFlight                             int    `json:"intents_without_outcome"`
+	Interval                             uint64 `json:"interval_records"`
+	Repaired                             uint64 `json:"repaired_tails"`
+	Segments, Tenants                    int
+	Kinds                                map[string]uint64
+	Why                                  string
+	Records                              []string // that proofs show
+}
+
+func (o opinion) holds() bool { return o.Code == 0 || o.Code == 4 }
+
+func (s *second) ask(t *testing.T, path, vkey, anchor string, hasAnchor bool) (o opinion) {
+	t.Helper()
+	question := []any{path, vkey, anchor}
+	if !hasAnchor {
+		question[2] = nil
+	}
+	line, err := json.Marshal(question)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fmt.Fprintf(s.in, "%s\n", line); err != nil {
+		t.Fatal(err)
+	}
+	answer, err := s.out.ReadBytes('\n')
+	if err != nil {
+		t.Fatalf("the second verifier gave up: %v", err)
+	}
+	if err := json.Unmarshal(answer, &[]any{&o.Code, &o}); err != nil {
+		t.Fatalf("%s: %v", answer, err)
+	}
+	return o
+}
+
+// first is what ours says, with the exit code of the command.
+func first(t *testing.T, path, vkeyFile string, anchor []byte) (o opinion) {
+	t.Helper()
+	vkey, err := os.ReadFile(vkeyFile)
+	var r *receipts.Report
+	if err == nil {
+		r, err = receipts.Verify(path, strings.TrimSpace(string(vkey)), anchor, nil)
+	}
+	switch {
+	case errors.Is(err, receipts.ErrUsage):
+		return opinion{Code: 2, Why: err.Error()}
+	case err != nil:
+		return opinion{Code: 3, Why: err.Error()}
+	}
+	text, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(text, &o); err != nil {
+		t.Fatal(err)
+	}
+	o.Code = r.Verdict.ExitCode()
+	return o
+}
+
+// agree reports in which way two opinions differ, or "".
+func agree(a, b opinion) string {
+	switch {
+	case a.Code != b.Code:
+		return fmt.Sprintf("exit codes %d and %d", a.Code, b.Code)
+	case a.Damage != nil && b.Damage != nil && a.Damage.Index != nil && b.Damage.Index != nil && *a.Damage.Index != *b.Damage.Index:
+		return fmt.Sprintf("first bad entries %d and %d", *a.Damage.Index, *b.Damage.Index)
+	case a.holds():
+		a.Why, b.Why = "", ""
+		if len(a.Kinds) == 0 {
+			a.Kinds, b.Kinds = nil, nil
+		}
+		return cmp.Diff(a, b)
+	}
+	return ""
+}
+
+// logsToAlter are of the real writer: closed, and closed in several processes;
+// with batches of one and of many; with heads records and without; in interval
+// mode; with a tail that was repaired; and with one that nobody has signed.
+func logsToAlter(t *testing.T) []*written {
+	one, _, _ := smallLog(t)
+
+	many := t.TempDir()
+	clock := clockwork.NewFakeClockAt(noon)
+	l := openLog(t, many, func(o *receipts.Options) {
+		receipts.SetSegmentSize(o, 6000)
+		o.Clock = clock
+	})
+	for round := range 4 {
+		var wg sync.WaitGroup
+		for _, tenant := range []string{"tenant:acme", "key:b", "human:u-1", ""} {
+			wg.Go(func() {
+				for i := range 2 {
+					id := fmt.Sprintf("%s-%d-%d", tenant, round, i)
+					begin, end := intent(id), outcome(id)
+					begin.Tenant, end.Tenant = tenant, tenant
+					mustAppend(t, l, begin, end)
+				}
+			})
+		}
+		wg.Wait()
+		size := l.Stats().Size
+		until(t, l, clock, size+1, 100*time.Millisecond) // the heads record
+	}
+	trees := treesOf(t, l, "tenant:acme-0-0", "key:b-1-0")
+	l.Close()
+	short := copyLog(t, many)
+	l, err := reopen(many)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustAppend(t, l, intent("later"))
+	trees = append(trees, treesOf(t, l, "later", "human:u-1-0-0")...)
+	l.Close()
+	newer := l.Checkpoint()
+
+	interval := t.TempDir()
+	l = openLog(t, interval, func(o *receipts.Options) { o.Sync = receipts.SyncInterval })
+	mustAppend(t, l, intent("a"), outcome("a"), outcome("b"), of("tenant:b", "c"))
+	l.Close()
+
+	tail, _, _ := unsignedTail(t)
+
+	v1 := t.TempDir()
+	if err := os.CopyFS(v1, os.DirFS(golden)); err != nil {
+		t.Fatal(err)
+	}
+	list := []*written{
+		keptBy(t, "batches of one", one), keptBy(t, "batches of many, and heads", short, newer), keptBy(t, "the same and on", many),
+		keptBy(t, "interval", interval), keptBy(t, "a tail that nobody signed", tail), keptBy(t, "testdata/v1", v1),
+	}
+	list[1].trees, list[2].trees = trees, trees
+	return list
+}
+
+// treesOf returns the checkpoints of the tenants' trees that receipts are in.
+func treesOf(t *testing.T, l *receipts.Log, ids ...string) (signed [][]byte) {
+	t.Helper()
+	for _, id := range ids {
+		proofs, err := prove(l, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		signed = append(signed, []byte(takeApart(t, proofs[0].Text).checkpoint))
+	}
+	return signed
+}
+
+// TestSecondVerifierAgrees alters logs in every way that an auditor has to fear,
+// and asks both verifiers. They have to agree, in the exit code and in the first
+// entry that does not hold, and neither may take an altered log for a good one:
+// what is said to hold has, up to the last signature, the entries that the writer
+// wrote, in the frame in which it wrote them.
+func TestSecondVerifierAgrees(t *testing.T) {
+	s := startSecond(t)
+	logs := logsToAlter(t)
+	count := 6 * len(alterations)
+	if drill() {
+		count = 1000
+	}
+	codes, torn := map[int]int{}, 0
+	for n, done := 0, 0; done < count; n++ {
+		r := mathrand.New(mathrand.NewPCG(uint64(n), 4))
+		a := alterations[n%len(alterations)]
+		w, other := logs[r.IntN(len(logs))], logs[0]
+		if other == w {
+			other = logs[1]
+		}
+		log := w.clone()
+		if r.IntN(4) == 0 {
+			log.anchor = nil
+		}
+		if !a.make(t, r, &log, w, other) {
+			continue
+		}
+		done++
+		if r.IntN(5) == 0 {
+			delete(log.files, "checkpoint")
+		}
+		dir := t.TempDir()
+		vkey, anchor := log.store(t, dir)
+		path := filepath.Join(dir, "data")
+		ours := first(t, path, vkey, log.anchor)
+		theirs := s.ask(t, path, vkey, anchor, log.anchor != nil)
+		if differ := agree(ours, theirs); differ != "" {
+			t.Errorf("%d, %s: %s: %s\nGo: %s\nPython: %s\n%s", n, w.name, a.name, differ, ours.Why, theirs.Why, differences(w.subject, log))
+		}
+		for _, o := range []opinion{ours, theirs} {
+			if o.holds() && accepted(w.subject, log, o) {
+				t.Errorf("%d, %s: %s: accepted: %s\n%s", n, w.name, a.name, o.Why, differences(w.subject, log))
+			}
+		}
+		codes[ours.Code]++
+		if ours.Torn > 0 {
+			torn++
+		}
+		os.RemoveAll(dir)
+	}
+	t.Logf("%d altered logs: exit codes %v, %d with a torn tail", count, codes, torn)
+}
+
+// TestSecondVerifierAgreesOnProofs does the same with files of proofs.
+func TestSecondVerifierAgreesOnProofs(t *testing.T) {
+	s := startSecond(t)
+	dir, vkey, l, mine := provenLog(t)
+	_, theirKey, _, theirs := provenLog(t)
+	ofLog := proofsOfTheLog(t, dir)
+	_ = l
+	var texts [][]byte
+	for _, p := range append(mine, theirs...) {
+		texts = append(texts, p.Text)
+	}
+	texts = append(texts, ofLog...)
+	count := 300
+	if drill() {
+		count = 2000
+	}
+	codes := map[int]int{}
+	keyFile, proofFile := filepath.Join(t.TempDir(), "log.vkey"), filepath.Join(t.TempDir(), "proof")
+	for n := range count {
+		r := mathrand.New(mathrand.NewPCG(uint64(n), 5))
+		text, key := pick(r, texts[:len(mine)]), vkey
+		if r.IntN(3) == 0 {
+			text = pick(r, texts)
+		}
+		was := shown(t, text)
+		lines := slices.Collect(bytes.Lines(text))
+		i, j := r.IntN(len(lines)), r.IntN(len(lines))
+		switch r.IntN(9) {
+		case 0:
+			text = bytes.Clone(text)
+			text[r.IntN(len(text))] ^= 1 << r.IntN(8)
+		case 1:
+			text = bytes.Join(slices.Delete(lines, i, i+1), nil)
+		case 2:
+			text = bytes.Join(slices.Insert(lines, i, lines[j]), nil)
+		case 3:
+			lines[i], lines[j] = lines[j], lines[i]
+			text = bytes.Join(lines, nil)
+		case 4:
+			other := pick(r, texts)
+			was, text = append(was, shown(t, other)...), slices.Concat(text, other)
+		case 5:
+			text = text[:r.IntN(len(text))]
+		case 6:
+			lines[2] = fmt.Appendf(nil, "index %s\n", pick(r, []string{"0", "1", "01", "9", "-1", "9007199254740992"}))
+			text = bytes.Join(lines, nil)
+		case 7:
+			other := slices.Collect(bytes.Lines(pick(r, texts)))
+			copy(lines[1:], other[1:2+r.IntN(len(other)-2)])
+			was, text = append(was, shown(t, bytes.Join(other, nil))...), bytes.Join(lines, nil)
+		case 8:
+			key = pick(r, []string{vkey, theirKey})
+		}
+		write(t, keyFile, []byte(key+"\n"))
+		write(t, proofFile, text)
+		theirs := s.ask(t, proofFile, keyFile, "", false)
+		if !bytes.HasPrefix(text, []byte(receipts.ProofHeader)) {
+			if theirs.Code != 3 { // it is taken for the path of a log
+				t.Errorf("%d: %q is a proof: %s", n, text, theirs.Why)
+			}
+			continue
+		}
+		ours, err := receipts.VerifyProof(text, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ours.Verdict.ExitCode() != theirs.Code {
+			t.Errorf("%d: exit codes %d and %d\nGo: %s\nPython: %s\n%s", n, ours.Verdict.ExitCode(), theirs.Code, ours.Why, theirs.Why, text)
+		}
+		for _, p := range ours.Records {
+			if !slices.Contains(was, string(p.Record)) {
+				t.Errorf("%d: accepted: %s", n, text)
+			}
+		}
+		for _, record := range theirs.Records {
+			if !slices.Contains(was, record) {
+				t.Errorf("%d: accepted by the second: %s", n, text)
+			}
+		}
+		codes[theirs.Code]++
+	}
+	t.Logf("%d altered proofs: exit codes %v", count, codes)
+}
+
+// shown is the record that a proof shows, as far as it says.
+func shown(t *testing.T, proof []byte) []string {
+	return []string{string(takeApart(t, proof).line)}
+}
+
+// proofsOfTheLog are proofs of records in the log's own tree.
+func proofsOfTheLog(t *testing.T, dir string) (texts [][]byte) {
+	t.Helper()
+	signed := checkpointsIn(map[string][]byte{"": read(t, segmentFile(dir))})
+	newest := signed[len(signed)-1]
+	size, err := strconv.Atoi(strings.Split(string(newest), "\n")[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var leaves [][32]byte
+	var records [][]byte
+	for line := range bytes.Lines(read(t, segmentFile(dir))) {
+		if bytes.HasPrefix(line, []byte(`{"v":`)) && len(leaves) < size {
+			records = append(records, bytes.TrimSuffix(line, []byte("\n")))
+			leaves = append(leaves, leafHash(records[len(records)-1]))
+		}
+	}
+	for i, record := range records {
+		text := fmt.Appendf(nil, "c2sp.org/tlog-proof@v1\nextra %s\nindex %d\n", base64.StdEncoding.EncodeToString(record), i)
+		for _, hash := range auditPath(i, leaves) {
+			text = fmt.Appendf(text, "%s\n", base64.StdEncoding.EncodeToString(hash))
+		}
+		texts = append(texts, fmt.Appendf(text, "\n%s", newest))
+	}
+	return texts
+}
+
+// TestSecondVerifierWhileWriting: it takes what is there, and not for damage what
+// comes meanwhile.
+func TestSecondVerifierWhileWriting(t *testing.T) {
+	s := startSecond(t)
+	dir := t.TempDir()
+	l := openLog(t, dir, func(o *receipts.Options) { receipts.SetSegmentSize(o, 50_000) })
+	mustAppend(t, l, outcome("first"))
+	vkey, anchor := filepath.Join(dir, "log.vkey"), filepath.Join(dir, "anchor")
+	write(t, vkey, []byte(l.VerifierKey()))
+	write(t, anchor, l.Checkpoint())
+	const records = 1000
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		for i := range records {
+			if _, err := l.Append(outcome(fmt.Sprintf("id-%d", i))); err != nil {
+				t.Error(err)
+			}
+		}
+	}()
+	for done := false; !done; {
+		select {
+		case <-written:
+			done = true // and once more
+		default:
+		}
+		if o := s.ask(t, dir, vkey, anchor, true); o.Code != 0 || done && o.Size != records+2 {
+			t.Fatalf("exit code %d: %s; %d entries", o.Code, o.Why, o.Size)
+		}
+	}
+}
+
+// TestSecondVerifierAsACommand: one exit code for each verdict, and words for a person.
+func TestSecondVerifierAsACommand(t *testing.T) {
+	name := python(t)
+	dir, vkey, anchor := smallLog(t)
+	proven, provenKey, _, proofs := provenLog(t)
+	_, foreign, _ := smallLog(t)
+	file := func(name, text string) string {
+		path := filepath.Join(t.TempDir(), name)
+		write(t, path, []byte(text))
+		return path
+	}
+	key, kept := file("log.vkey", vkey+"\n"), file("anchor", string(anchor))
+	damaged := copyLog(t, dir)
+	last := segments(t, damaged)[2]
+	write(t, last, bytes.Replace(read(t, last), []byte(`"status":403`), []byte(`"status":200`), 1))
+	for what, c := range map[string]struct {
+		code   int
+		args   []string
+		output string
+	}{
+		"all holds":             {0, []string{dir, "--vkey", key, "--anchor", kept}, "HOLDS"},
+		"as JSON":               {0, []string{dir, "--vkey", key, "--anchor", kept, "--json"}, `"verdict": "holds"`},
+		"a record changed":      {1, []string{damaged, "--vkey", key, "--anchor", kept}, "entry 9"},
+		"another key":           {2, []string{dir, "--vkey", file("log.vkey", foreign)}, "UNTRUSTED KEY"},
+		"no key":                {2, []string{dir}, ""},
+		"an unknown flag":       {2, []string{dir, "--vkey", key, "--anchro", kept}, ""},
+		"no log":                {3, []string{t.TempDir(), "--vkey", key}, "CANNOT BE READ"},
+		"no such anchor":        {3, []string{dir, "--vkey", key, "--anchor", kept + "-"}, "CANNOT BE READ"},
+		"no anchor":             {4, []string{dir, "--vkey", key}, "NOT ALL PROVEN"},
+		"a proof":               {0, []string{file("proof", string(proofs[1].Text)), "--vkey", file("log.vkey", provenKey)}, `"kind":"outcome"`},
+		"a proof's tree":        {4, []string{proven, "--vkey", file("log.vkey", provenKey), "--anchor", file("anchor", takeApart(t, proofs[1].Text).checkpoint)}, "tenant"},
+		"a proof and an anchor": {2, []string{file("proof", string(proofs[1].Text)), "--vkey", file("log.vkey", provenKey), "--anchor", kept}, "no anchor"},
+	} {
+		out, err := exec.Command(name, append([]string{"-B", "../../tools/verify.py"}, c.args...)...).Output()
+		var exit *exec.ExitError
+		code := 0
+		if errors.As(err, &exit) {
+			code = exit.ExitCode()
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if code != c.code || !strings.Contains(string(out), c.output) {
+			t.Errorf("%s: exit %d, want %d and %q:\n%s", what, code, c.code, c.output, out)
+		}
+	}
+}
+
+// TestSecondVerifierByThePage runs what docs/auditing.md says, word for word.
+func TestSecondVerifierByThePage(t *testing.T) {
+	name := python(t)
+	dir, vkey, l, proofs := provenLog(t)
+	at := t.TempDir()
+	tools, err := filepath.Abs("../../tools")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for from, to := range map[string]string{tools: "tools", dir: "data"} {
+		if err := os.Symlink(from, filepath.Join(at, to)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(t, filepath.Join(at, "log.vkey"), []byte(vkey+"\n"))
+	write(t, filepath.Join(at, "anchor"), l.Checkpoint())
+	write(t, filepath.Join(at, "receipt.tlog-proof"), proofs[1].Text)
+	said := 0
+	for line := range strings.Lines(string(read(t, "../../docs/auditing.md"))) {
+		command, ok := strings.CutPrefix(line, "python3 tools/verify.py ")
+		if !ok {
+			continue
+		}
+		said++
+		cmd := exec.Command("sh", "-c", name+" -B tools/verify.py "+command)
+		cmd.Dir = at
+		if out, err := cmd.CombinedOutput(); err != nil || !strings.HasPrefix(string(out), "verdict                  HOLDS\n") {
+			t.Errorf("%s: %v\n%s", line, err, out)
+		}
+	}
+	if said < 2 {
+		t.Errorf("the page has %d commands", said)
+	}
+}
+
+// accepted reports whether a log that is said to hold is not, as far as it is
+// under a signature, what was written.
+func accepted(was, is subject, o opinion) bool {
+	if is.signed {
+		return is.wrong
+	}
+	wasRecords, wasFrame := was.entries(o.Covered)
+	isRecords, isFrame := is.entries(o.Covered)
+	if o.Torn > 0 { // so is the last batch, whatever its line says
+		wasFrame, isFrame = withoutLastBatchLine(wasFrame), withoutLastBatchLine(isFrame)
+	}
+	return !slices.Equal(wasRecords, isRecords) || !is.framing && !slices.Equal(wasFrame, isFrame)
+}
+
+func withoutLastBatchLine(frame []string) []string {
+	for i, line := range slices.Backward(frame) {
+		if strings.HasPrefix(line, `{"batch":`) {
+			return slices.Delete(slices.Clone(frame), i, i+1)
+		}
+	}
+	return frame
+}
+
+// differences tells what was altered, to find the reason by.
+func differences(was, is subject) string {
+	var b strings.Builder
+	for _, name := range slices.Sorted(func(yield func(string) bool) {
+		for name := range was.files {
+			if !yield(name) {
+				return
+			}
+		}
+		for name := range is.files {
+			if _, there := was.files[name]; !there && !yield(name) {
+				return
+			}
+		}
+	}) {
+		old, ok1 := was.files[name]
+		new, ok2 := is.files[name]
+		if ok1 != ok2 {
+			fmt.Fprintf(&b, "%s: there %v, now %v\n", name, ok1, ok2)
+		} else if !bytes.Equal(old, new) {
+			at := 0
+			for at < min(len(old), len(new)) && old[at] == new[at] {
+				at++
+			}
+			fmt.Fprintf(&b, "%s: of %d bytes, now %d: from %d on %.200q, now %.200q\n", name, len(old), len(new), at, old[max(0, at-40):], new[max(0, at-40):])
+		}
+	}
+	fmt.Fprintf(&b, "anchor %q\n", is.anchor)
+	return b.String()
+}

@@ -1,0 +1,683 @@
+#!/usr/bin/env python3
+"""Verifies a receipt log of AgentGate, or the proof of a receipt, offline and with the public key alone.
+
+    python3 tools/verify.py PATH --vkey FILE [--anchor FILE] [--json]
+
+A second verifier beside `agentgw receipts verify`: written from internal/receipts/FORMAT.md alone, in another language
+and with another library for Ed25519, so that neither need be taken at its word. A section named here is one of FORMAT.md.
+It reads from top to bottom: spelling, signatures, trees, the walk over the log, proofs, the report.
+
+Exit codes: 0 all holds up to the anchor; 1 something does not hold; 2 the key is not this log's, or a mistake in use;
+3 cannot read; 4 holds as far as it can be checked, but that nothing is missing is not proven.
+
+For Python 3.9 or newer. Memory does not grow with the log, apart from about a kilobyte for each tenant.
+"""
+import argparse
+import base64
+import hashlib
+import json
+import mmap
+import os
+import re
+import stat
+import sys
+import time
+from collections import Counter, OrderedDict, defaultdict, namedtuple
+
+try:
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+except ImportError:
+    print("verify.py: Ed25519 is missing. Debian: apt-get install python3-cryptography; elsewhere: pip install cryptography",
+          file=sys.stderr)
+    sys.exit(3)
+
+MOST = 2**53 - 1    # the largest number in a log
+LONGEST = 65_535    # bytes of a line without its LF
+LOOK_BACK = 65_536  # closed receipts whose ids are remembered
+
+
+class Fault(Exception):
+    """Exit 1. Names the first entry that does not hold, and the last that may be it where several may."""
+
+    def __init__(self, what, entry=None, last=None, place=None):
+        super().__init__(what)
+        self.entry, self.last, self.place = entry, last, place
+
+
+class Broken(Fault):
+    """A fault, or the beginning of a torn tail, if nothing that was signed stands behind it (section 5)."""
+
+
+class Distrust(Exception):
+    """Exit 2."""
+
+
+class Unreadable(Exception):
+    """Exit 3."""
+
+
+# ---- Spelling (sections 2 and 3). A line has one spelling, so that an expression holds it and there is no need to parse
+# ---- JSON; and two values are the same where their bytes are.
+
+NUMBER = "(?:0|[1-9][0-9]{0,15})"
+PLAIN = '[^"\\\\\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]*'
+ESCAPE = r'\\(?:["\\]|u(?:00[01][0-9a-f]|007f|00[89][0-9a-f]|200[b-f]|202[89a-e]|206[0-9a-f]|feff))'
+INSIDE = f"{PLAIN}(?:{ESCAPE}{PLAIN})*"
+TEXT = f'"{INSIDE}"'
+TIME = r'"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6}Z"'
+
+HEADER = re.compile(f'{{"segment":{{"v":1,"log":(?P<log>{TEXT}),"first":(?P<first>{NUMBER}),"vkey":(?P<vkey>{TEXT})}}}}')
+BATCH = re.compile(f'{{"batch":{{"first":({NUMBER}),"count":({NUMBER}),"bytes":({NUMBER})}}}}')
+CHECKPOINT = re.compile(r'\{"checkpoint":"((?:[^"\\\x00-\x1f\x7f]|\\["\\n])*)"\}')
+
+KINDS = {"intent", "outcome", "refusal", "recovery", "key", "heads", "summary", "gap", "heartbeat", "seal"}
+DECISIONS = {"allowed", "refused"}
+ENDINGS = {"complete", "client_cancelled", "slow_client", "upstream_aborted", "timeout", "revoked", "blocked", "budget",
+           "panic", "shutdown", "outcome_unknown"}
+MEASURED = {"in", "out", "queue_us", "upstream_us", "total_us"}  # always there in an outcome that is known
+MEMBERS = (  # those that may be left out, in their order
+    ("tenant", TEXT), ("caller", TEXT), ("key", TEXT), ("principal", TEXT), ("chain", rf"\[{TEXT}(?:,{TEXT})*\]"),
+    ("service", TEXT), ("action", TEXT), ("method", TEXT), ("params", f'{{"alg":{TEXT},"hash":{TEXT}}}'),
+    ("decision", TEXT), ("code", TEXT), ("limit", TEXT), ("status", NUMBER), ("in", NUMBER), ("out", NUMBER),
+    ("ending", TEXT), ("queue_us", NUMBER), ("upstream_us", NUMBER), ("total_us", NUMBER), ("request_id", TEXT),
+    ("client_addr", TEXT), ("replica", TEXT),
+    ("recovery", f'{{"file":{TEXT},"offset":(?P<offset>{NUMBER}),"bytes":(?P<bytes>{NUMBER}),"sha256":{TEXT},'
+                 f'"kept":(?P<kept>{NUMBER})}}'),
+    ("vkey", TEXT), ("heads", f'{{"count":(?P<count>{NUMBER}),"root":"(?P<root>{INSIDE})"}}'), ("interval", "true"),
+    ("cut", "true"))
+NUMBERS = MEASURED | {"seq", "status", "offset", "bytes", "kept", "count"}
+RECORD = re.compile(
+    f'{{"v":1,"kind":"(?P<kind>[^"]*)","id":(?P<id>{TEXT}),"t":(?P<t>{TIME}),"seq":(?P<seq>{NUMBER})'
+    + "".join(f'(?:,"{name}":(?P<{name}>{form}))?' for name, form in MEMBERS) + ',"tag":"[A-Za-z0-9_-]{21}[AQgw]"}')
+
+
+def spelled(expression, line):
+    """The match of an expression with a line whose LF is gone; None where it is not spelled so, or not in UTF-8."""
+    try:
+        return expression.fullmatch(line.decode())
+    except UnicodeDecodeError:
+        return None
+
+
+def parse_record(line):
+    """The members of a record as they are spelled, None for those that are left out."""
+    match = spelled(RECORD, line)
+    if not match:
+        version = re.match(rb'\{"v":([0-9]+),', line)
+        if version and version[1] != b"1":
+            raise Broken(f"a record of version {int(version[1])}: this verifier is too old for it")
+        raise Broken("not a record in the spelling of version 1")
+    r = match.groupdict()
+    for name, known in (("kind", KINDS), ("decision", DECISIONS), ("ending", ENDINGS)):
+        if r[name] is not None and r[name].strip('"') not in known:
+            raise Broken(f"{name} {r[name]}: this verifier is too old for it")
+    measured = r["kind"] == "outcome" and r["ending"] != '"outcome_unknown"'
+    for name, _ in MEMBERS:
+        if r[name] == '""' or r[name] == "0" and not (measured and name in MEASURED):
+            raise Broken(f"{name} says nothing, and so does not stand there")
+        if r[name] is None and measured and name in MEASURED:
+            raise Broken(f"an outcome without {name}")
+    if r["id"] == '""' or any(r[name] and int(r[name]) > MOST for name in NUMBERS):
+        raise Broken("no id, or a number over 2^53-1")
+    if not there_is(*map(int, re.findall("[0-9]+", r["t"])[:6])):
+        raise Broken("a date or a time that there is not")
+    if (r["kind"] == "heads") != (r["heads"] is not None):
+        raise Broken("heads are of a record of that kind, and of no other")
+    return r
+
+
+def there_is(year, month, day, hour, minute, second):
+    leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+    days = (31, 29 if leap else 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+    return 1 <= month <= 12 and 1 <= day <= days[month - 1] and hour < 24 and minute < 60 and second < 60
+
+
+# ---- Signatures (section 4). A checkpoint is a signed note of an origin, a size and a root.
+
+BODY = re.compile(f"([^\n]*)\n({NUMBER})\n([A-Za-z0-9+/]{{43}}=)\n")
+SIGNATURE = re.compile(r"— ([^\s\x00-\x1f+]+) ([A-Za-z0-9+/]+={0,2})\n")
+Checkpoint = namedtuple("Checkpoint", "origin size root body signatures")
+
+
+def parse_checkpoint(note):
+    """What a note says, whoever signed it; None where it is no checkpoint."""
+    body, gap, signatures = note.rpartition("\n\n")
+    match = BODY.fullmatch(body + "\n") if gap else None
+    root = match and unbase64(match[3])
+    if not root or int(match[2]) > MOST:
+        return None
+    return Checkpoint(match[1], int(match[2]), root, match[0].encode(), signatures)
+
+
+def parse_checkpoint_line(line):
+    match = spelled(CHECKPOINT, line)
+    return match and parse_checkpoint(re.sub(r"\\(.)", lambda escaped: escaped[1].replace("n", "\n"), match[1]))
+
+
+def unbase64(text):
+    """The bytes of a text in base64; None unless it is their one spelling."""
+    try:
+        raw = base64.b64decode(text, validate=True)
+    except ValueError:
+        return None
+    return raw if base64.b64encode(raw).decode() == text else None
+
+
+class Key:
+    """A verifier key: <origin>+<key hash>+<base64 of 0x01 and the public key>."""
+
+    def __init__(self, text):
+        match = re.fullmatch(r"(agentgate/[0-9a-f]{32})\+([0-9a-f]{8})\+([A-Za-z0-9+/]{44})", text)
+        self.raw = match and unbase64(match[3])
+        if not self.raw or self.raw[0] != 1 or self.hash(match[1]).hex() != match[2]:
+            raise Distrust("the verifier key is none: <origin>+<key hash>+<base64>")
+        self.text, self.origin = text, match[1]
+        self.public = Ed25519PublicKey.from_public_bytes(self.raw[1:])
+
+    def hash(self, name):
+        """The hash under a name: that of the log, or of a tenant's tree."""
+        return sha256(name.encode(), b"\n", self.raw)[:4]
+
+    def names(self, name, signature):
+        """Reports whether a signature says that it is by this key, for the tree of that name."""
+        raw = unbase64(signature)
+        return raw is not None and raw[:4] == self.hash(name) and re.fullmatch(f"{self.origin}(/t/[0-9a-f]{{32}})?", name)
+
+    def signs(self, checkpoint, name, signature):
+        if checkpoint.origin != name or not self.names(name, signature):
+            return False
+        try:
+            self.public.verify(unbase64(signature)[4:], checkpoint.body)
+        except (InvalidSignature, ValueError):
+            return False
+        return True
+
+    def signed(self, checkpoint):
+        """Reports whether a checkpoint has one signature, by this key and in its one spelling."""
+        match = SIGNATURE.fullmatch(checkpoint.signatures)
+        return bool(match) and self.signs(checkpoint, *match.groups())
+
+    def open_anchor(self, text):
+        """A checkpoint that was kept, of the log or of a tenant's tree: others may have signed it too."""
+        checkpoint = parse_checkpoint(text + "\n")
+        if not checkpoint or not re.fullmatch(f"(?:{SIGNATURE.pattern})+", checkpoint.signatures):
+            raise Distrust("the anchor is not a checkpoint")
+        ours = [found for found in SIGNATURE.findall(checkpoint.signatures) if self.names(*found)]
+        if not ours or not self.signs(checkpoint, *ours[0]):
+            raise Distrust("the anchor is not signed by the trusted key")
+        return checkpoint
+
+
+# ---- Trees (section 4): RFC 6962.
+
+def sha256(*parts):
+    return hashlib.sha256(b"".join(parts)).digest()
+
+
+def leaf_hash(leaf):
+    return sha256(b"\0", leaf)
+
+
+class Tree:
+    """A tree that grows, kept as the roots of its full subtrees, the largest first: one for each 1 in its size in binary."""
+
+    def __init__(self):
+        self.size, self.subtrees = 0, []
+
+    def add(self, leaf):
+        node, size = leaf, self.size
+        while size & 1:
+            node, size = sha256(b"\1", self.subtrees.pop(), node), size >> 1
+        self.subtrees.append(node)
+        self.size += 1
+
+    def root(self):
+        if not self.subtrees:
+            return sha256()
+        node = self.subtrees[-1]
+        for left in reversed(self.subtrees[:-1]):
+            node = sha256(b"\1", left, node)
+        return node
+
+
+class TenantTree(Tree):
+    """A tenant's tree, which has its name from its first leaf (section 4.1)."""
+
+    def __init__(self, log_origin, leaf):
+        super().__init__()
+        tree_id = sha256(b"agentgate tenant tree v1\n", log_origin.encode(), b"\n", leaf)[:16].hex()
+        self.origin = f"{log_origin}/t/{tree_id}"
+
+    def checkpoint_text(self):
+        return f"{self.origin}\n{self.size}\n{base64.b64encode(self.root()).decode()}\n".encode()
+
+
+# ---- The walk (section 6).
+
+class Log:
+    """What is known of a log after so many lines."""
+
+    def __init__(self, key, anchor):
+        self.key, self.anchor = key, anchor         # the anchor may be of a tenant's tree
+        self.tree = Tree()                          # of all entries
+        self.tenants = {}                           # each one's tree
+        self.strangers = 0                          # records without a tenant
+        self.waiting = OrderedDict()                # trees that grew since a heads record told of them, in that order
+        self.open, self.closed = set(), OrderedDict()  # ids of receipts
+        self.stored_fault = False                   # the file `checkpoint` is there, and of another log or key
+        self.marks = defaultdict(list)              # size -> checkpoints from beside the segments: (root, what it is)
+        self.covered = 0                            # entries under the newest checkpoint that holds
+        self.loose, self.loose_place = 0, None      # batches with entries behind it, and where the first of them is
+        self.place, self.end = None, 0              # (file, line, offset) of the line, and the offset of its end
+        self.counts, self.kinds = Counter(), Counter()
+        self.tree_met = False                       # the tree of the anchor has been what the anchor says
+        self.log_key = self.first = self.last = None
+
+    def tenant_anchored(self):
+        return self.anchor is not None and self.anchor.origin != self.key.origin
+
+    def read(self, path, progress):
+        if not stat.S_ISDIR(os.stat(path).st_mode):
+            raise Unreadable(f"{path}: not a folder")
+        folder = os.path.join(path, "receipts")
+        folder = folder if os.path.isdir(folder) else path
+        stored_file = os.path.join(folder, "checkpoint")
+        stored = self.read_stored(stored_file)  # first: a log that is being written only grows
+        self.files = [os.path.join(folder, name) for name in segment_names(folder)]
+        self.sizes = [os.path.getsize(file) for file in self.files]  # what is there by now, however it grows
+        is_log = self.files or os.path.exists(stored_file) or os.path.basename(os.path.abspath(folder)) == "receipts"
+        if not is_log and not self.anchor:
+            raise Unreadable(f"{path}: there is no receipt log")
+        for checkpoint, name in ((stored, "the file checkpoint"), (self.anchor, "the anchor")):
+            if checkpoint and checkpoint.origin == self.key.origin:
+                self.marks[checkpoint.size].append((checkpoint.root, name))
+        self.progress = progress
+        for file, size in zip(self.files, self.sizes):
+            self.read_segment(file, size, file == self.files[-1])
+        self.place, size = None, self.tree.size
+        if self.stored_fault:
+            raise Fault("the file checkpoint is not one of this log, signed by the trusted key")
+        if max(self.marks, default=0) > size:
+            marked = max(self.marks)
+            raise Fault(f"{self.marks[marked][0][1]} covers {marked} entries, and there are {size}: some are missing", size)
+        if self.tenant_anchored() and not self.tree_met:
+            raise Fault(f"the tree {self.anchor.origin} has no {self.anchor.size} records, as the anchor says", size)
+        if self.loose > 1:
+            raise Fault(f"{self.loose} batches are under no signature, and a writer leaves one at most",
+                        self.covered, size - 1, self.loose_place)
+
+    def read_stored(self, path):
+        """The file `checkpoint`; None where it is missing, or never reached the disk."""
+        try:
+            with open(path, "rb") as file:
+                note = file.read(1 << 20)
+        except FileNotFoundError:
+            return None
+        if not note.strip(b"\0"):
+            return None
+        checkpoint = parse_checkpoint(note.decode(errors="replace"))
+        self.stored_fault = not checkpoint or not self.is_ours(checkpoint)
+        if self.stored_fault:
+            return None
+        self.counts["checkpoints"] += 1
+        return checkpoint
+
+    def read_segment(self, path, size, is_last):
+        name = os.path.basename(path)
+        self.place, self.end, self.size = (name, 0, 0), 0, size
+        self.counts["segments"] += 1
+        try:
+            if int(name[:20]) != self.tree.size:
+                raise Fault(f"the segment begins with entry {int(name[:20])}, and {self.tree.size} stand before it")
+            if size == 0 and not is_last:
+                raise Fault("an empty segment, and it is not the last")
+            with open(path, "rb") as file:
+                self.read_lines(file)
+        except Fault as fault:
+            offset = self.place[2]
+            signed_behind = max(self.marks, default=0) > self.tree.size or self.signed_in(path, size, offset, self.tree.size)
+            if isinstance(fault, Broken) and is_last and not signed_behind:
+                self.counts["torn_bytes"] = size - offset
+                return
+            if fault.entry is None:
+                fault.entry = self.tree.size  # of a fault in a line that is no entry the next one is named
+            raise
+
+    def signed_in(self, path, end, offset=0, size=-1):
+        """Reports whether a checkpoint of more than `size` entries, signed by the key, stands between two offsets."""
+        if end <= offset:
+            return False
+        with open(path, "rb") as file, mmap.mmap(file.fileno(), end, access=mmap.ACCESS_READ) as data:
+            for match in re.compile(rb'(\{"checkpoint":"[^"\n]*"\})\n').finditer(data, offset):
+                checkpoint = parse_checkpoint_line(match[1])
+                if checkpoint and checkpoint.size > size and self.is_ours(checkpoint):
+                    return True
+        return False
+
+    def is_ours(self, checkpoint):
+        return checkpoint.origin == self.key.origin and self.key.signed(checkpoint)
+
+    def next_line(self, file):
+        """The next line without its LF; None at the end of the file."""
+        line = file.readline(min(LONGEST + 1, self.size - self.end))
+        self.place = (self.place[0], self.place[1] + 1, self.end)
+        if not line:
+            return None
+        if not line.endswith(b"\n"):
+            raise Broken(f"a line of over {LONGEST} bytes" if len(line) > LONGEST else "a line that does not end")
+        self.end += len(line)
+        return line[:-1]
+
+    def read_lines(self, file):
+        """segment = header *( checkpoint / batch )"""
+        line = self.next_line(file)
+        if line is not None:
+            self.read_header(line)
+        while (line := self.next_line(file)) is not None:
+            if line.startswith(b'{"checkpoint":'):
+                self.read_checkpoint(line)
+            else:
+                self.read_batch(line, file)
+                self.progress(self.tree.size)
+
+    def read_header(self, line):
+        header = spelled(HEADER, line)
+        if not header:
+            raise Broken("not the header of a segment in the spelling of version 1")
+        if int(header["first"]) != self.tree.size:
+            raise Broken(f"the header says that entry {header['first']} is next, and it is {self.tree.size}")
+        log, vkey = json.loads(header["log"]), json.loads(header["vkey"])
+        self.log_key = self.log_key or vkey
+        if (log, vkey) != (self.key.origin, self.key.text):
+            if not self.counts["checkpoints"] and not any(map(self.signed_in, self.files, self.sizes)):
+                raise Distrust(f"this is another log, of the key {vkey}")
+            raise Fault(f"the header names another key, {vkey}")
+
+    def read_checkpoint(self, line):
+        checkpoint = parse_checkpoint_line(line)
+        if not checkpoint or (checkpoint.origin, checkpoint.size) != (self.key.origin, self.tree.size):
+            raise Broken("not a checkpoint of the entries before it")
+        signed = self.is_ours(checkpoint)
+        if checkpoint.root != self.tree.root():
+            raise self.differs(f"the checkpoint in line {self.place[1]}") if signed else Broken("another root, and not signed")
+        if not signed:
+            raise Fault("the checkpoint is not signed by the trusted key, or in another spelling")
+        self.counts["checkpoints"] += 1
+        self.hold()
+
+    def hold(self):
+        """All entries up to here are what the key has signed."""
+        self.covered, self.loose, self.loose_place, self.in_loose_batch = self.tree.size, 0, None, False
+
+    def differs(self, signed):
+        """A root tells that one of the entries since the last one that held is another, and not which."""
+        if self.covered == self.tree.size:
+            return Fault(f"{signed} has another root")
+        return Fault(f"not what {signed} was signed over", self.covered, self.tree.size - 1, self.loose_place)
+
+    def read_batch(self, line, file):
+        """batch = batchline count*record"""
+        batch = spelled(BATCH, line)
+        first, count, length = map(int, batch.groups()) if batch else (0, 0, 0)
+        if not batch or first != self.tree.size or count == 0 or max(count, length) > MOST:
+            raise Broken("not a line that may stand here")
+        self.counts["batches"] += 1
+        self.in_loose_batch, begin = False, self.end
+        for left in range(count - 1, -1, -1):
+            line = self.next_line(file)
+            if line is None:
+                raise Broken(f"the batch ends here, without {left + 1} of its records")
+            record = parse_record(line)
+            if self.end - begin > length or left == 0 and self.end - begin < length:
+                raise Broken(f"the records of the batch do not take {length} bytes")
+            self.add(record, leaf_hash(line))
+
+    def add(self, record, leaf):
+        """Takes the next entry. What it says is held against all that stands before it."""
+        tenant, kind = record["tenant"], record["kind"]
+        tree = self.tenants.get(tenant)
+        before = self.strangers if not tenant else tree.size if tree else 0
+        if int(record["seq"]) != before + 1:
+            raise Broken(f"seq {record['seq']} after {before}")
+        if kind == "heads":
+            self.check_heads(int(record["count"]), record["root"])
+        self.check_receipt(record["id"], kind)
+        if self.tree.size == 0 and (kind != "key" or record["vkey"] != f'"{self.key.text}"'):
+            raise Fault("the first entry is not the record of the log's key")
+        if not tenant:
+            self.strangers += 1
+        else:
+            tree = self.tenants.setdefault(tenant, tree or TenantTree(self.key.origin, leaf))
+            tree.add(leaf)
+            self.waiting.setdefault(tenant, tree)
+        self.tree.add(leaf)
+        if tenant and self.tenant_anchored() and (tree.origin, tree.size) == (self.anchor.origin, self.anchor.size):
+            self.tree_met = tree.root() == self.anchor.root
+            if not self.tree_met:
+                raise Fault("the records of this tenant are not those that the anchor was signed over", self.tree.size - 1)
+        self.loose_place = self.loose_place or self.place
+        if not self.in_loose_batch:
+            self.loose, self.in_loose_batch = self.loose + 1, True
+        for root, name in self.marks.pop(self.tree.size, ()):
+            if root != self.tree.root():
+                raise self.differs(name)
+            self.hold()
+        self.count(record)
+
+    def check_heads(self, count, root):
+        """A heads record tells of the `count` trees that have waited longest (section 4.2)."""
+        if not 1 <= count <= len(self.waiting):
+            raise Broken(f"heads of {count} tenants' trees, and {len(self.waiting)} have grown")
+        heads = Tree()
+        for _, tree in (self.waiting.popitem(last=False) for _ in range(count)):
+            heads.add(leaf_hash(tree.checkpoint_text()))
+        if base64.b64encode(heads.root()).decode() != root:
+            raise Broken("these heads are not those of the tenants' trees before them")
+
+    def check_receipt(self, receipt, kind):
+        """A receipt has an intent and then an outcome, or one of the two, or is a single record (section 3.2)."""
+        if receipt in self.closed or receipt in self.open and kind != "outcome":
+            raise Fault(f"the receipt {receipt} had its {'end' if receipt in self.closed else 'intent'} before")
+        if kind == "intent":
+            self.open.add(receipt)
+            return
+        self.open.discard(receipt)
+        self.closed[receipt] = None
+        if len(self.closed) > LOOK_BACK:
+            self.closed.popitem(last=False)
+
+    def count(self, record):
+        self.kinds[record["kind"]] += 1
+        self.last = record["t"].strip('"')
+        self.first = self.first or self.last
+        self.counts["unknown_outcomes"] += record["ending"] == '"outcome_unknown"'
+        self.counts["interval_records"] += record["interval"] is not None
+
+
+def segment_names(folder):
+    """The segments in their order (section 1)."""
+    names = sorted(name for name in os.listdir(folder) if name.endswith(".jsonl") and not name.startswith("."))
+    for name in names:
+        regular = stat.S_ISREG(os.lstat(os.path.join(folder, name)).st_mode)
+        if not regular or not re.fullmatch(r"[0-9]{20}\.jsonl", name) or int(name[:20]) > MOST:
+            raise Unreadable(f"{name} is not a segment of a receipt log")
+    return names
+
+
+# ---- Proofs (section 4.3): a record is in a tree, and a checkpoint of that tree is signed.
+
+PROOF_LINE = "c2sp.org/tlog-proof@v1\n"
+PROOF = re.compile(f"{PROOF_LINE}extra ([A-Za-z0-9+/]+={{0,2}})\nindex ({NUMBER})\n((?:[A-Za-z0-9+/]{{43}}=\n)*)\n"
+                   f"((?:(?!{PROOF_LINE}).*\n)+)")
+
+
+def verify_proofs(key, text):
+    """The records that a file of proofs shows to be in the log."""
+    proofs = PROOF.findall(text)
+    if "".join(match[0] for match in re.finditer(PROOF, text)) != text:
+        raise Fault("not a proof in its one spelling")
+    records = [verify_proof(key, *proof) for proof in proofs]
+    if len({parse_record(line.encode())["id"] for line in records}) > 1:
+        raise Fault("the proofs in one file are to be of one receipt")
+    return records
+
+
+def verify_proof(key, extra, index, path, note):
+    line, index, checkpoint = unbase64(extra), int(index), parse_checkpoint(note)
+    hashes = [unbase64(text) for text in path.split()]
+    if line is None or None in hashes or not checkpoint or index > MOST:
+        raise Fault("not a proof in its one spelling")
+    record, leaf = parse_record(line), leaf_hash(line)
+    signature = SIGNATURE.fullmatch(checkpoint.signatures)
+    if not signature or not unbase64(signature[2]):
+        raise Fault("the checkpoint does not have one signature in its one spelling")
+    if not key.names(*signature.groups()):
+        raise Distrust("the checkpoint is not signed by the trusted key")
+    if not key.signed(checkpoint):
+        raise Fault("the signature of the checkpoint does not hold")
+    if root_of_path(leaf, index, checkpoint.size, hashes) != checkpoint.root:
+        raise Fault(f"the record is not leaf {index} of the tree that was signed")
+    if checkpoint.origin != key.origin:
+        if not record["tenant"] or int(record["seq"]) != index + 1:
+            raise Fault("the record has another place among its tenant's")
+        if index == 0 and checkpoint.origin != TenantTree(key.origin, leaf).origin:
+            raise Fault("the tree does not have its name from its first record")
+    return line.decode()
+
+
+def root_of_path(leaf, index, size, path):
+    """The root that an audit path gives (RFC 9162, section 2.1.3.2); None where it is no path of that leaf."""
+    node, last = leaf, size - 1
+    if index > last:
+        return None
+    for other in path:
+        if last == 0:
+            return None
+        if index & 1 or index == last:
+            node = sha256(b"\1", other, node)
+            while index and not index & 1:
+                index, last = index >> 1, last >> 1
+        else:
+            node = sha256(b"\1", node, other)
+        index, last = index >> 1, last >> 1
+    return node if last == 0 else None
+
+
+# ---- The report.
+
+VERDICTS = ("holds", "does not hold", "untrusted key", "cannot be read", "not all proven")
+
+
+def verify(path, vkey_file, anchor_file=None, progress=lambda entries: None):
+    """Verifies a log or a proof. Returns the exit code, and a report for people and programs."""
+    log, report = None, {}
+    try:
+        key = Key(read_given(vkey_file))
+        report["trusted_key"] = key.text
+        proofs = read_proofs(path)
+        if proofs is not None:
+            if anchor_file is not None:
+                raise Distrust("a proof takes no anchor: it ends with its own checkpoint")
+            report["records"] = verify_proofs(key, proofs)
+            report.update(verdict=VERDICTS[0], why="the log has written these records as they stand here")
+            return 0, report
+        anchor = key.open_anchor(read_given(anchor_file)) if anchor_file is not None else None
+        log = Log(key, anchor if anchor and anchor.size else None)
+        log.read(path, progress)
+        code, why = judge(log)
+    except Fault as fault:
+        code, why = 1, str(fault)
+        file, line, offset = fault.place or (log and log.place) or (os.path.basename(path), None, None)
+        report["damage"] = {"file": file, "line": line, "offset": offset, "index": fault.entry, "last": fault.last, "what": why}
+    except Distrust as reason:
+        code, why = 2, str(reason)
+    except (Unreadable, OSError) as reason:
+        code, why = 3, str(reason)
+    report.update(verdict=VERDICTS[code], why=why)
+    if log and code in (0, 1, 4):
+        report.update(
+            log_key=log.log_key, size=log.tree.size, root=base64.b64encode(log.tree.root()).decode(), covered=log.covered,
+            anchor=0 if not log.anchor or log.tenant_anchored() else log.anchor.size, first=log.first, last=log.last, kinds=dict(log.kinds),
+            tenants=len(log.tenants), repaired_tails=log.kinds["recovery"], gaps=log.kinds["gap"],
+            intents_without_outcome=len(log.open), **{name: log.counts[name] for name in (
+                "torn_bytes", "segments", "batches", "checkpoints", "unknown_outcomes", "interval_records")})
+    return code, report
+
+
+def read_proofs(path):
+    """The proofs in a file; None where it is none of proofs, so that it may be a log."""
+    if os.path.isfile(path):
+        with open(path, "rb") as file:
+            text = file.read(1 << 24)
+        if text.startswith(PROOF_LINE.encode()):
+            return text.decode(errors="replace")
+    return None
+
+
+def read_given(path):
+    """A file that was given: white space around what it says does not count."""
+    with open(path, "rb") as file:
+        return file.read(1 << 20).strip().decode(errors="replace")
+
+
+def judge(log):
+    if not log.tree.size:
+        return 4, "the log is empty, and nothing says whether it ever held anything"
+    if log.tenant_anchored():
+        return 4, "holds as far as it goes, and has all the tenant's records that the anchor covers; of others this is not shown"
+    if not log.anchor:
+        return 4, "holds as far as it goes; without an anchor nothing shows that the end was not cut off"
+    if log.counts["interval_records"] or log.kinds["gap"]:
+        return 4, "holds up to the anchor, but the log itself declares that it may lack records"
+    return 0, "nothing was altered, reordered or inserted, and nothing up to the anchor is missing"
+
+
+def show(report):
+    """Prints a report for a person."""
+    rows = [("verdict", report["verdict"].upper()), ("", report["why"])]
+    damage = report.get("damage")
+    if damage:
+        at = f"{damage['file']}, line {damage['line']}, byte {damage['offset']}: " if damage["line"] else damage["file"] or ""
+        rows.append(("first fault", at + ("" if damage["index"] is None else f"entry {damage['index']}")
+                     + (f", or one up to {damage['last']}" if damage["last"] not in (None, damage["index"]) else "")))
+    if "size" in report:
+        rows.append(("entries", f"{report['size']} read, {report['covered']} of them under a signature"))
+        rows.append(("anchor", f"{report['anchor']} entries" if report["anchor"] else "none"))
+        rows.append(("trusted key", report["trusted_key"]))
+    if "size" in report and not damage:
+        rows += [("root", report["root"]), ("time", f"{report['first']} to {report['last']}"),
+                 ("kinds", ", ".join(f"{count} {kind}" for kind, count in sorted(report["kinds"].items())))]
+        rows += [(name.replace("_", " "), report[name]) for name in (
+            "segments", "batches", "checkpoints", "tenants", "repaired_tails", "unknown_outcomes", "intents_without_outcome",
+            "gaps", "interval_records", "torn_bytes")]
+    rows += [("record", record) for record in report.get("records", ())]
+    for name, content in rows:
+        print(f"{name:<25}{content}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Verify a receipt log offline, with the public key alone.")
+    parser.add_argument("path", metavar="PATH", help="a data folder, its folder receipts, a copy of one, or a proof")
+    parser.add_argument("--vkey", metavar="FILE", required=True, help="the verifier key, from before")
+    parser.add_argument("--anchor", metavar="FILE", help="a checkpoint that was kept elsewhere")
+    parser.add_argument("--json", action="store_true", help="print as JSON")
+    options = parser.parse_args()
+    shown = time.monotonic()
+
+    def progress(entries):
+        nonlocal shown
+        if sys.stderr.isatty() and time.monotonic() > shown + 1:
+            shown = time.monotonic()
+            print(f"\r{entries} entries read", end="", file=sys.stderr)
+
+    code, report = verify(options.path, options.vkey, options.anchor, progress)
+    if options.json:
+        print(json.dumps(report))
+    else:
+        show(report)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
