@@ -470,3 +470,41 @@ func TestQuotasAreOneNumber(t *testing.T) {
 		t.Error(ratelimit.MaxQuota, registry.MaxQuota)
 	}
 }
+
+// TestRulesOfWaitingCalls: a call that waits for a slot is counted when it comes, and
+// once; what waits in vain or hangs up is counted no more; and what a rule refuses
+// does not wait. A rule that observes tells of the call when it runs.
+func TestRulesOfWaitingCalls(t *testing.T) {
+	up := newHeldStreams()
+	w := setup{
+		registry: ruledFile("  - {name: r, key: caller, window: 1h, max: 3}\n  - {name: watch, key: caller, window: 1h, max: 1, mode: observe}\n"),
+		settings: func(s *config.Settings) { s.TenantQueue, s.TenantQueueWait = 5, 2*time.Second },
+	}.world(t, up.serve, of("one", roomy("a")))
+	counted := func() int64 {
+		used, _ := w.limiter.Counted(ratelimit.NewRule("r", registry.CountRequests, time.Hour, false), "key:a", w.nanos.Nanos())
+		return used
+	}
+	end := w.hold(up, "a", streamCall("tools", ""))
+	served, vain := w.later(t, "a", plainCall("tools", "")), w.later(t, "a", plainCall("tools", ""))
+	if counted() != 3 || w.counted("observed", "watch") != 0 {
+		t.Errorf("%d counted with one that runs and two that wait, %d observed", counted(), w.counted("observed", "watch"))
+	}
+	w.act("a", plainCall("tools", "")).want(t, "past the rule", 429, "rate_limited", "r")
+	w.clock.Advance(2 * time.Second)
+	for _, got := range []told{<-served, <-vain} {
+		got.want(t, "after a wait in vain", 429, "concurrency_limited", "tenant")
+		if left := got.left(t)["r"]; left != 1 && left != 2 { // what it took is back, and the other's perhaps
+			t.Errorf("told of %d left", left)
+		}
+	}
+	if counted() != 1 {
+		t.Errorf("%d counted, want the one that runs", counted())
+	}
+	served = w.later(t, "a", plainCall("tools", ""))
+	end()
+	got := <-served
+	got.want(t, "who got the slot", 200, "", "")
+	if counted() != 2 || got.left(t)["r"] != 1 || w.counted("observed", "watch") != 1 {
+		t.Errorf("%d counted, told of %d left, %d observed", counted(), got.left(t)["r"], w.counted("observed", "watch"))
+	}
+}
