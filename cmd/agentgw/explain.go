@@ -189,10 +189,17 @@ func printAnswer(w *tabwriter.Writer, a explain.Answer) {
 // place of its own.
 func fromText(l explain.Limit) string {
 	rate, burst := registry.ParsePosition(l.Source), registry.ParsePosition(l.BurstSource)
-	if l.BurstSource == "" || rate.Line > 0 && rate.File == burst.File && rate.Line == burst.Line {
-		return l.Source
+	from := l.Source
+	if l.BurstSource != "" && !(rate.Line > 0 && rate.File == burst.File && rate.Line == burst.Line) {
+		from += ", burst: " + l.BurstSource
 	}
-	return l.Source + ", burst: " + l.BurstSource
+	if l.WaitSource != "" {
+		from += ", wait: " + l.WaitSource
+	}
+	if l.WeightSource != "" {
+		from += ", weight: " + l.WeightSource
+	}
+	return from
 }
 
 // valueText is a limit in a few words.
@@ -200,8 +207,12 @@ func valueText(l explain.Limit) string {
 	switch {
 	case l.Off:
 		return "off"
+	case l.Weight > 0:
+		return fmt.Sprintf("%d in flight, weight %d", l.MaxInflight, l.Weight)
 	case l.MaxInflight > 0:
 		return fmt.Sprintf("%d in flight", l.MaxInflight)
+	case l.MaxQueued > 0:
+		return fmt.Sprintf("%d may wait, %s at most", l.MaxQueued, l.Wait)
 	case l.BurstDefaulted:
 		return fmt.Sprintf("%s/s, burst %d (defaulted)", literal.Number(l.RPS), l.Burst)
 	}

@@ -31,7 +31,8 @@ func TestExplainOfARunningGateway(t *testing.T) {
 		`{"step":5,"limit":"service","policy":"service","charged_to":"key:k at tools","off":true,"source":"registry.yaml:8:3"},` +
 		`{"step":5,"limit":"tenant","policy":"inflight","charged_to":"tenant:t","off":false,"max_inflight":3,"source":"registry.yaml:3:29","level":{"remaining":2,"in_flight":1}},` +
 		`{"step":5,"limit":"service","policy":"service-inflight","charged_to":"service:tools","off":true,"source":"registry.yaml:8:3","level":{"in_flight":1}},` +
-		`{"step":5,"limit":"process","policy":"process-inflight","charged_to":"the process","off":true,"source":"default AGENTGATE_MAX_INFLIGHT","level":{"in_flight":1}}],"rules":[]}` + "\n"
+		`{"step":5,"limit":"process","policy":"process-inflight","charged_to":"the process","off":true,"source":"default AGENTGATE_MAX_INFLIGHT","level":{"in_flight":1}},` +
+		`{"step":5,"limit":"tenant","policy":"queue","charged_to":"tenant:t","off":true,"source":"default AGENTGATE_TENANT_QUEUE","level":{"queued":0}}],"rules":[]}` + "\n"
 	var told struct {
 		Limits []struct{ Level struct{ Remaining int } }
 	}

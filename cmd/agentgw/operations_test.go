@@ -47,7 +47,7 @@ func (r *reloading) tenant(id string) (t tenantSeen) {
 func TestOperatorsSeeTenants(t *testing.T) {
 	r := newReloading(t, "{rps: 0.01, burst: 10, max_inflight: 3}")
 	row := func(inFlight, most, burst, left int) string {
-		return fmt.Sprintf(`{"id":"tenant:t","in_flight":%d,"queued":0,"max_inflight":%d,"bucket":{"rps":0.01,"burst":%d,"remaining":%d},"blocked":false,"overflow":false,"last_refusal":null`,
+		return fmt.Sprintf(`{"id":"tenant:t","in_flight":%d,"queued":0,"max_queued":0,"max_inflight":%d,"bucket":{"rps":0.01,"burst":%d,"remaining":%d},"blocked":false,"overflow":false,"last_refusal":null`,
 			inFlight, most, burst, left)
 	}
 	const keys = `,"keys":[{"id":"k","bucket":{"rps":1000,"burst":1000,"remaining":1000},"services":[]}]}`

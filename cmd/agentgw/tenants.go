@@ -107,6 +107,14 @@ func (o operations) idle(id string, ref *ratelimit.Ref, now int64) admin.Tenant 
 	return o.tenant(o.limiter.Look(ref, now), now)
 }
 
+// queue is how many calls of a tenant may wait.
+func (o operations) queue() int {
+	if now := o.live.rules().settings; now.TenantQueueWait > 0 {
+		return now.TenantQueue
+	}
+	return 0
+}
+
 // overflowID names an entry that many share, of which there is one for each limit:
 // by how often a token comes, and the burst. No tenant's name begins like that.
 func overflowID(l ratelimit.Limit) string {
@@ -116,7 +124,7 @@ func overflowID(l ratelimit.Limit) string {
 // tenant puts an entry into operators' words.
 func (o operations) tenant(e ratelimit.Entry, now int64) admin.Tenant {
 	t := admin.Tenant{
-		ID: e.Partition, InFlight: e.InFlight, Queued: e.Waiting, Cap: e.Cap, Bucket: bucketOf(e), Blocked: e.Blocked, Overflow: e.Overflow,
+		ID: e.Partition, InFlight: e.InFlight, Queued: e.Waiting, Queue: o.queue(), Cap: e.Cap, Bucket: bucketOf(e), Blocked: e.Blocked, Overflow: e.Overflow,
 	}
 	if r := e.LastRefusal; r.Code != "" {
 		// By its age, since clocks are set meanwhile; and the two are not read at once.

@@ -16,6 +16,7 @@ type Tenant struct {
 	ID       string // its full name, such as tenant:acme or key:ci-bot:overflow
 	InFlight int64
 	Queued   int64 // calls that wait for a slot
+	Queue    int   // the most that may; 0: nobody waits
 	Cap      int64 // 0: none
 	Bucket   Bucket
 	Blocked  bool
@@ -57,6 +58,7 @@ type tenantView struct {
 	ID          string          `json:"id"`
 	InFlight    int64           `json:"in_flight"`
 	Queued      int64           `json:"queued"`
+	Queue       int             `json:"max_queued"`
 	Cap         *int64          `json:"max_inflight"` // null: none
 	Bucket      *bucketView     `json:"bucket"`       // null: no limit
 	Blocked     bool            `json:"blocked"`
@@ -90,7 +92,7 @@ type serviceBucketView struct {
 }
 
 func viewTenant(t Tenant) tenantView {
-	v := tenantView{ID: t.ID, InFlight: t.InFlight, Queued: t.Queued, Bucket: viewBucket(t.Bucket), Blocked: t.Blocked, Overflow: t.Overflow}
+	v := tenantView{ID: t.ID, InFlight: t.InFlight, Queued: t.Queued, Queue: t.Queue, Bucket: viewBucket(t.Bucket), Blocked: t.Blocked, Overflow: t.Overflow}
 	if t.Cap > 0 {
 		v.Cap = &t.Cap
 	}

@@ -42,7 +42,8 @@ type Refusal struct {
 	Source string `json:"source,omitempty"`
 }
 
-// Limit is a bucket, or a cap of calls in flight, and whom it is charged to.
+// Limit is a bucket, a cap of calls in flight, or the queue of those who wait for a
+// slot of one, and whom it is charged to.
 // One that is off is said to be: then all its numbers are absent.
 type Limit struct {
 	Step      int    `json:"step"`
@@ -55,9 +56,14 @@ type Limit struct {
 	Burst          int     `json:"burst,omitempty"`
 	BurstDefaulted bool    `json:"burst_defaulted,omitempty"`
 	MaxInflight    int     `json:"max_inflight,omitempty"`
+	MaxQueued      int     `json:"max_queued,omitempty"` // calls that may wait for a slot of any cap, so long:
+	Wait           string  `json:"wait,omitempty"`
+	Weight         int     `json:"weight,omitempty"` // the tenant's share of a cap that several wait for
 
-	Source      string `json:"source,omitempty"`       // of the rate, or the cap
-	BurstSource string `json:"burst_source,omitempty"` // where it is another
+	Source       string `json:"source,omitempty"`       // of the rate, the cap or the queue
+	BurstSource  string `json:"burst_source,omitempty"` // where it is another
+	WaitSource   string `json:"wait_source,omitempty"`
+	WeightSource string `json:"weight_source,omitempty"` // absent where nobody gives one
 
 	Level *Level `json:"level,omitempty"` // absent where no running gateway was asked
 }
@@ -66,6 +72,7 @@ type Limit struct {
 type Level struct {
 	Remaining *int64 `json:"remaining,omitempty"` // tokens, or slots of a cap
 	InFlight  *int64 `json:"in_flight,omitempty"` // of a cap, or where there is none
+	Queued    *int64 `json:"queued,omitempty"`    // calls that wait
 }
 
 // Rule is an extra limit of the registry, in its own words.

@@ -112,6 +112,9 @@ func (x Explainer) admission(v *view, key *identity.Key, tenant *ratelimit.Ref, 
 		l := explain.Limit{
 			Step: 5, Limit: kind.String(), Policy: policy(kind), ChargedTo: chargedTo, Off: most == 0, MaxInflight: most, Source: source,
 		}
+		if kind != ratelimit.KindTenantSlots && !l.Off {
+			l.Weight, l.WeightSource = x.weight(key.Tenant)
+		}
 		if x.Levels != nil {
 			l.Level = slotsLevel(inFlight(), most)
 		}
@@ -131,7 +134,34 @@ func (x Explainer) admission(v *view, key *identity.Key, tenant *ratelimit.Ref, 
 	slots(ratelimit.KindProcessSlots, "the process", x.Settings.MaxInflight, x.source("AGENTGATE_MAX_INFLIGHT"), func() int64 {
 		return x.Levels.Stats().Process.InFlight
 	})
-	return limits
+	return append(limits, x.queue(tenant))
+}
+
+// queue is where calls wait that find no slot.
+func (x Explainer) queue(tenant *ratelimit.Ref) explain.Limit {
+	const most, wait = "AGENTGATE_TENANT_QUEUE", "AGENTGATE_TENANT_QUEUE_WAIT"
+	q := explain.Limit{Step: 5, Limit: "tenant", Policy: "queue", ChargedTo: tenant.Partition(), Source: x.source(most)}
+	switch {
+	case x.Settings.TenantQueue == 0:
+		q.Off = true
+	case x.Settings.TenantQueueWait == 0:
+		q.Off, q.Source = true, x.source(wait)
+	default:
+		q.MaxQueued, q.Wait, q.WaitSource = x.Settings.TenantQueue, x.Settings.TenantQueueWait.String(), x.source(wait)
+	}
+	if x.Levels != nil {
+		waiting := x.Levels.Look(tenant, x.Nanos.Nanos()).Waiting
+		q.Level = &explain.Level{Queued: &waiting}
+	}
+	return q
+}
+
+// weight is that of a named tenant, or of any other.
+func (x Explainer) weight(tenant string) (weight int, source string) {
+	if t := x.Registry.Tenants[tenant]; t != nil {
+		return t.Weight, t.WeightPos.String()
+	}
+	return 1, ""
 }
 
 // rate is a bucket: that of r, which is nil where the limit is off.

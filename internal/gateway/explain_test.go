@@ -121,7 +121,7 @@ func TestExplainTellsLevelsAndTakesNothing(t *testing.T) {
 	up := newHeldStreams()
 	file := "tenants:\n  t: {rps: 1, burst: 5, max_inflight: 2}\nservices:\n" + serviceLine("slow", "rate_limit: {rps: 1, burst: 3}, max_inflight: 4,")
 	key := of("t", limited("k", 1, 9))
-	w := setup{registry: file, settings: func(s *config.Settings) { s.MaxInflight = 6 }}.world(t, up.serve, key)
+	w := setup{registry: file, settings: func(s *config.Settings) { s.MaxInflight, s.TenantQueue, s.TenantQueueWait = 6, 3, time.Minute }}.world(t, up.serve, key)
 	x := w.explainer(file)
 	levels := func() map[string]string {
 		t.Helper()
@@ -138,13 +138,16 @@ func TestExplainTellsLevelsAndTakesNothing(t *testing.T) {
 			if l.Level.InFlight != nil {
 				text += fmt.Sprint(" ", *l.Level.InFlight, " in flight")
 			}
+			if l.Level.Queued != nil {
+				text += fmt.Sprint(*l.Level.Queued, " queued")
+			}
 			all[l.Policy] = text
 		}
 		return all
 	}
 	full := map[string]string{
 		"key": "9 left", "tenant": "5 left", "service": "3 left",
-		"inflight": "2 left 0 in flight", "service-inflight": "4 left 0 in flight", "process-inflight": "6 left 0 in flight",
+		"inflight": "2 left 0 in flight", "service-inflight": "4 left 0 in flight", "process-inflight": "6 left 0 in flight", "queue": "0 queued",
 	}
 	for range 2 {
 		if diff := cmp.Diff(full, levels()); diff != "" {
@@ -157,12 +160,21 @@ func TestExplainTellsLevelsAndTakesNothing(t *testing.T) {
 	end := w.hold(up, "k", streamCall("slow", ""))
 	held := map[string]string{
 		"key": "8 left", "tenant": "4 left", "service": "2 left",
-		"inflight": "1 left 1 in flight", "service-inflight": "3 left 1 in flight", "process-inflight": "5 left 1 in flight",
+		"inflight": "1 left 1 in flight", "service-inflight": "3 left 1 in flight", "process-inflight": "5 left 1 in flight", "queue": "0 queued",
 	}
 	if diff := cmp.Diff(held, levels()); diff != "" {
 		t.Errorf("while one runs: %s", diff)
 	}
+	another := w.hold(up, "k", streamCall("slow", ""))
+	var waited told
+	done := make(chan struct{})
+	go func() { defer close(done); waited = w.act("k", plainCall("slow", "")) }()
+	eventually(t, "a third waits", func() bool { return levels()["queue"] == "1 queued" })
 	end()
+	another()
+	if <-done; waited.status != 200 || levels()["queue"] != "0 queued" {
+		t.Errorf("%d %s, and then %s", waited.status, waited.code, levels()["queue"])
+	}
 }
 
 // TestExplainABlockedTenant: the block is step 5's, before any of its limits.
@@ -172,7 +184,7 @@ func TestExplainABlockedTenant(t *testing.T) {
 	x := w.explainer(worldRegistry)
 	w.limiter.Block(0, "key:k")
 	a, err := x.Explain(explain.Question{Key: "k", Service: "tools", Action: "stream"}, key, "", w.clock.Now())
-	if err != nil || a.Refused == nil || a.Refused.Step != 5 || a.Refused.Code != "tenant_blocked" || len(a.Limits) != 6 {
+	if err != nil || a.Refused == nil || a.Refused.Step != 5 || a.Refused.Code != "tenant_blocked" || len(a.Limits) != 7 {
 		t.Errorf("%v %+v", err, a)
 	}
 	if got := w.act("k", streamCall("tools", "")); got.code != "tenant_blocked" || !strings.Contains(got.body, a.Refused.Detail) {

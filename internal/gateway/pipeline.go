@@ -85,7 +85,11 @@ func (g *Gateway) steps(call *Call, out *answer, at *attempt) *Error {
 		return err
 	}
 	at.name(out) // of its intent; or not at all, if it could not be recorded and the operator lets that pass
-	return g.forward(call, service, target, credential, out, at, func() { ticket.Release() })
+	err = g.forward(call, service, target, credential, out, at, func() { ticket.Release() })
+	if err != nil && err.Code == TenantBlocked && !out.begun { // which came when it was admitted already
+		g.noteRefusal(call, err)
+	}
+	return err
 }
 
 // read is step 3: the request, read and bounded.

@@ -1,7 +1,9 @@
 package gateway
 
 import (
+	"errors"
 	"maps"
+	"net/http"
 	"slices"
 
 	"agentgw/internal/identity"
@@ -9,19 +11,8 @@ import (
 )
 
 // Tenants are all that a call can be charged to now, and those that the registry
-// names, by partition key. They are under the limits in force.
-func (g *Gateway) Tenants() map[string]*ratelimit.Ref {
-	v := g.current.Load()
-	all := maps.Clone(v.named)
-	for i := range v.accounts {
-		a := &v.accounts[i]
-		all[a.tenant.Partition()] = a.tenant
-		for _, t := range a.principals {
-			all[t.Partition()] = t
-		}
-	}
-	return all
-}
+// names, by partition key, under the limits in force. The map must not be changed.
+func (g *Gateway) Tenants() map[string]*ratelimit.Ref { return g.current.Load().tenants }
 
 // NamedTenants are those that the registry names, by partition key. The map must
 // not be changed.
@@ -77,7 +68,11 @@ func (a *account) chargedTo(tenant string, k *identity.Key) bool {
 }
 
 // noteRefusal tells the limiter, for operators, that step 5 refused a call: what
-// they are shown is what the agent is told.
+// they are shown is what the agent is told. One that hung up while it waited was
+// told nothing.
 func (g *Gateway) noteRefusal(call *Call, e *Error) {
+	if errors.Is(e, http.ErrAbortHandler) {
+		return
+	}
 	g.limiter.Refused(call.account.of(call.Act.Principal), string(e.Code), e.Limit, g.nanos.Nanos())
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net/http"
 	"testing"
 	"time"
 
@@ -146,5 +147,72 @@ func TestTenantsThatCallsAreChargedTo(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestLastRefusalOfThoseWhoWait: who waits is refused when the wait is over, or
+// blocked while he waits, and that is remembered; one who hangs up was told nothing.
+func TestLastRefusalOfThoseWhoWait(t *testing.T) {
+	up := newHeldStreams()
+	file := "tenants:\n  t: {rps: 0, max_inflight: 1}\nservices:\n" + serviceLine("tools", "")
+	w := setup{registry: file, settings: func(s *config.Settings) { s.TenantQueue, s.TenantQueueWait = 3, time.Minute }}.world(t, up.serve, of("t", roomy("k")))
+	look := func() ratelimit.Entry { return w.limiter.Look(w.gateway.Tenants()["tenant:t"], w.nanos.Nanos()) }
+	end := w.hold(up, "k", streamCall("tools", ""))
+	wait := func(ctx context.Context) (answer chan told) {
+		t.Helper()
+		before := look().Waiting
+		answer = make(chan told, 1)
+		go func() {
+			res, err := w.server.Client().Do(w.request(ctx, "k", plainCall("tools", "")))
+			if err != nil {
+				answer <- told{}
+				return
+			}
+			defer func() { _ = res.Body.Close() }()
+			answer <- told{status: res.StatusCode, code: res.Header.Get("Agentgate-Code")}
+		}()
+		eventually(t, "one more waits", func() bool { return look().Waiting == before+1 })
+		return answer
+	}
+
+	ctx, hangUp := context.WithCancel(context.Background())
+	left := wait(ctx)
+	hangUp()
+	<-left
+	eventually(t, "nobody waits", func() bool { return look().Waiting == 0 && len(w.ledger.all()) == 2 }) // the stream's intent, and the one that left
+	if got := look().LastRefusal; got != (ratelimit.Refusal{}) {
+		t.Errorf("of one who hung up: %+v", got)
+	}
+
+	late := wait(context.Background())
+	w.clock.Advance(time.Minute)
+	if got := <-late; got.code != "concurrency_limited" || look().LastRefusal != (ratelimit.Refusal{At: w.nanos.Nanos(), Code: "concurrency_limited", Limit: "tenant", Partition: "tenant:t"}) {
+		t.Errorf("of one who waited in vain: %+v, %+v", got, look().LastRefusal)
+	}
+
+	blocked := wait(context.Background())
+	w.limiter.Block(ratelimit.Registered, "tenant:t")
+	w.gateway.Block("tenant:t")
+	if got := <-blocked; got.code != "tenant_blocked" || look().LastRefusal.Code != "tenant_blocked" {
+		t.Errorf("of one who was blocked: %+v, %+v", got, look().LastRefusal)
+	}
+	_ = end // the block has ended it
+}
+
+// TestLastRefusalOfACallThatABlockEnds: it was admitted, and its agent is told of
+// the block all the same, where no answer has begun.
+func TestLastRefusalOfACallThatABlockEnds(t *testing.T) {
+	arrived := make(chan struct{}, 1)
+	w := newWorld(t, func(_ http.ResponseWriter, r *http.Request) { arrived <- struct{}{}; <-r.Context().Done() }, roomy("k"))
+	answer := make(chan told, 1)
+	go func() { answer <- w.act("k", streamCall("tools", "")) }()
+	<-arrived
+	w.limiter.Block(ratelimit.Registered, "key:k")
+	w.gateway.Block("key:k")
+	if got := <-answer; got.code != "tenant_blocked" {
+		t.Errorf("%d %s", got.status, got.code)
+	}
+	if got := w.limiter.Look(w.gateway.Tenants()["key:k"], w.nanos.Nanos()).LastRefusal; got.Code != "tenant_blocked" {
+		t.Errorf("%+v", got)
 	}
 }
