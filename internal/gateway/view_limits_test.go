@@ -179,10 +179,14 @@ func TestChangedBudgetOfFailures(t *testing.T) {
 	if n := failures(3); n != 1 {
 		t.Errorf("at 600 a minute, %d after a tenth of a second, want 1", n)
 	}
-	w.clock.Advance(time.Hour)
 	change(6)
+	w.clock.Advance(10 * time.Second)
+	if n := failures(8); n != 1 {
+		t.Errorf("at 6 a minute, %d after ten seconds, want 1", n)
+	}
+	w.clock.Advance(time.Hour)
 	if n := failures(20); n != 6 {
-		t.Errorf("of a full budget lowered to 6, %d", n)
+		t.Errorf("of a full budget of 6, %d", n)
 	}
 }
 
