@@ -3,7 +3,7 @@
 // product. `make bench` runs all of it.
 //
 //	cd bench && go run ./figures               # the whole gateway, in processes
-//	cd bench && go test -run Table -v -table   # the limiter, in one process
+//	cd bench && go test -run Table -v -table   # the limiter, in one process: LIMITER.md
 //	cd bench && go test -bench .
 //	cd bench && go test ./compared             # what other limiters promise
 package bench

@@ -123,6 +123,8 @@ var beyond = []struct {
 	{"several limits, decided all or none", []string{"AllOrNothing", "AgainstNaiveAccounts", "ATenantIsNotDrainedByOneKey"}},
 	{"slots, taken with the tokens and given back once", []string{"ChangesOfCap", "ReleaseIsOnce", "ReleaseAfterPanic", "PeakNeverExceedsTheCap", "ASharedSlotIsOne", "ATenantIsLinearizable"}},
 	{"refusals for want of a slot, which cost no token", []string{"ConcurrencyRefusalsAreFree"}},
+	{"waiting for a slot, in order and bounded", []string{"FirstComeFirstServed", "NobodyOvertakes", "TokensAreTakenOnce", "LeavingGivesAllBack", "WaitingIsBounded", "CapsInForce", "PeakWithAQueue", "QueueAgainstANaiveBook", "AQueueIsLinearizable"}},
+	{"rules, which count in fixed windows, together with all of that", []string{"RulesCountExactly", "RulesAreAllOrNothing", "RulesInAnyOrder", "RulesAgainstNaiveSums", "CountsComeBackInTheirWindow"}},
 }
 
 // tellBeyond tells of them, and that each is there.
