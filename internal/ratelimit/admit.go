@@ -42,6 +42,8 @@ type Admission struct {
 // first, from the process last, and given back if the process has none. In that
 // instant another call may miss the service's slot, but only while the process
 // is full and would refuse it anyway.
+//
+//go:noinline
 func (l *Local) Admit(c Charge, a Admission, now int64) (t Ticket, v Verdict) {
 	t, _ = l.enter(&v, &c, &a, 0, now)
 	return t, v
@@ -52,12 +54,17 @@ func (l *Local) Admit(c Charge, a Admission, now int64) (t Ticket, v Verdict) {
 // tokens are taken, once and for all, and it has a place in the queue, which comes
 // with that outcome and no other. Whether it may wait or not, a call never overtakes
 // one that waits and could use the same slot.
+//
+//go:noinline
 func (l *Local) Enter(c Charge, a Admission, queue, now int64) (t Ticket, p *Place, v Verdict) {
 	t, p = l.enter(&v, &c, &a, queue, now)
 	return t, p, v
 }
 
-// enter is both. What they are given and return is copied once.
+// enter is both. They stay functions of their own, as what they are given and return
+// is then copied once; within a caller it would be twice, in larger pieces than it was
+// just written in. A processor waits for that, and meanwhile fetches no memory: a
+// third of a call's time, with more keys than its cache holds.
 func (l *Local) enter(v *Verdict, c *Charge, a *Admission, queue, now int64) (t Ticket, p *Place) {
 	if a.Tenant != nil && l.Blocked(a.Tenant.table, a.Tenant.partition) {
 		v.Outcome, v.Limit, v.Never = Blocked, KindTenant, true
