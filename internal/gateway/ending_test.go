@@ -4,6 +4,7 @@ import (
 	"io"
 	"net/http"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -183,7 +184,10 @@ func (c way) run(t *testing.T, protocol string, n int) {
 		upstream = untilTold(func(http.ResponseWriter, *http.Request) {})
 	}
 	d.world = setup{
+		registry: strings.Replace(worldRegistry, "  tools:\n", "  tools:\n    max_inflight: "+strconv.Itoa(n)+"\n", 1) +
+			"rules: [{name: flow, key: tenant, window: 1h, max: 1024GiB, count: bytes}, {name: calls, key: tenant, window: 1h, max: 1000000}]\n",
 		settings: func(s *config.Settings) {
+			s.MaxInflight, s.TenantQueue, s.TenantQueueWait = n, 8, time.Second // nobody comes who would have to wait
 			s.StreamMax = 4 * time.Minute
 			if c.name == "the upstream stalls" {
 				s.StreamMax = 0
@@ -213,6 +217,9 @@ func (c way) run(t *testing.T, protocol string, n int) {
 	if got := d.inFlight("tenant:wide"); got != int64(n) {
 		t.Fatalf("%d streams are open and %d slots taken", n, got)
 	}
+	if process, service := d.shared(); process != int64(n) || service != int64(n) {
+		t.Fatalf("%d streams are open; the process counts %d and the service %d", n, process, service)
+	}
 
 	c.end(d)
 
@@ -221,7 +228,10 @@ func (c way) run(t *testing.T, protocol string, n int) {
 		limit += 5 * time.Second // to fill the kernel's buffers, before the client is felt to have stopped
 	}
 	within(t, limit, "every call has ended at the upstream", func() bool { return d.gone.Load() == int64(n) })
-	within(t, 2*time.Second, "all slots are free", func() bool { return d.inFlight("tenant:wide") == 0 })
+	within(t, 2*time.Second, "all slots are free", func() bool {
+		process, service := d.shared()
+		return d.inFlight("tenant:wide") == 0 && process == 0 && service == 0
+	})
 	c.checkClients(d)
 	c.checkReceipts(d, n)
 	panics := 0
@@ -231,6 +241,17 @@ func (c way) run(t *testing.T, protocol string, n int) {
 	if log := d.logged.String(); strings.Count(log, "a handler panicked") != panics || strings.Contains(log, "http: panic") {
 		t.Errorf("%d panics of the gateway's own, and the log:\n%.2000s", panics, log)
 	}
+}
+
+// shared is how many calls the process, and the service, count under their caps.
+func (d *drill) shared() (process, service int64) {
+	st := d.limiter.Stats()
+	for _, p := range st.Services {
+		if p.Name == "tools" {
+			service = p.InFlight
+		}
+	}
+	return st.Process.InFlight, service
 }
 
 // begin opens the n streams.
