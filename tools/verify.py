@@ -88,7 +88,7 @@ MEMBERS = (  # those that may be left out, in their order
     ("cut", "true"))
 NUMBERS = MEASURED | {"seq", "status", "offset", "bytes", "kept", "count"}
 RECORD = re.compile(
-    f'{{"v":1,"kind":"(?P<kind>[^"]*)","id":(?P<id>{TEXT}),"t":(?P<t>{TIME}),"seq":(?P<seq>{NUMBER})'
+    f'{{"v":1,"kind":"(?P<kind>{INSIDE})","id":(?P<id>{TEXT}),"t":(?P<t>{TIME}),"seq":(?P<seq>{NUMBER})'
     + "".join(f'(?:,"{name}":(?P<{name}>{form}))?' for name, form in MEMBERS) + ',"tag":"[A-Za-z0-9_-]{21}[AQgw]"}')
 
 
@@ -106,7 +106,7 @@ def parse_record(line):
     if not match:
         version = re.match(rb'\{"v":([0-9]+),', line)
         if version and version[1] != b"1":
-            raise Broken(f"a record of version {int(version[1])}: this verifier is too old for it")
+            raise Broken(f"a record of version {version[1].decode()[:20]}: this verifier is too old for it")
         raise Broken("not a record in the spelling of version 1")
     r = match.groupdict()
     for name, known in (("kind", KINDS), ("decision", DECISIONS), ("ending", ENDINGS)):
@@ -391,8 +391,8 @@ class Log:
         self.log_key = self.log_key or vkey
         if (log, vkey) != (self.key.origin, self.key.text):
             if not self.counts["checkpoints"] and not any(map(self.signed_in, self.files, self.sizes)):
-                raise Distrust(f"this is another log, of the key {vkey}")
-            raise Fault(f"the header names another key, {vkey}")
+                raise Distrust(f"this is another log, of the key {header['vkey']}")
+            raise Fault(f"the header names another key, {header['vkey']}")
 
     def read_checkpoint(self, line):
         checkpoint = parse_checkpoint_line(line)
@@ -501,7 +501,7 @@ def segment_names(folder):
     for name in names:
         regular = stat.S_ISREG(os.lstat(os.path.join(folder, name)).st_mode)
         if not regular or not re.fullmatch(r"[0-9]{20}\.jsonl", name) or int(name[:20]) > MOST:
-            raise Unreadable(f"{name} is not a segment of a receipt log")
+            raise Unreadable(f"{name!a} is not a segment of a receipt log")
     return names
 
 
@@ -663,6 +663,7 @@ def main():
     parser.add_argument("--anchor", metavar="FILE", help="a checkpoint that was kept elsewhere")
     parser.add_argument("--json", action="store_true", help="print as JSON")
     options = parser.parse_args()
+    sys.stdout.reconfigure(errors="backslashreplace")  # a log may hold what a terminal cannot show
     shown = time.monotonic()
 
     def progress(entries):

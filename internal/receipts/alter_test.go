@@ -255,6 +255,8 @@ var respellings = []struct {
 	{"a kind of later", `"kind":"[a-z]+"`, `"kind":"future"`},
 	{"a reserved kind", `"kind":"[a-z]+"`, `"kind":"heartbeat"`},
 	{"a later version", `"v":1`, `"v":2`},
+	{"a version of many digits", `"v":1`, `"v":` + strings.Repeat("7", 5000)},
+	{"a control byte", `"kind":"`, "\"kind\":\"\x1b[2J"},
 	{"an ending of later", `"ending":"complete"`, `"ending":"exploded"`},
 	{"a decision of later", `"decision":"[a-z]+"`, `"decision":"perhaps"`},
 	{"a date that there is not", `-05-04T`, `-02-30T`},
@@ -279,7 +281,7 @@ var stories = []struct {
 	{"a status", `"status":[0-9]+`, `"status":299`, false},
 	{"more bytes out", `"out":[0-9]+`, `"out":999`, false},
 	{"heads of more trees", `"count":([0-9]+)`, `"count":1${1}`, true},
-	{"heads of none", `"count":([0-9]+)`, `"count":0`, true},
+	{"heads of none", `"heads":{[^}]*}`, `"heads":{"count":0,"root":"47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU="}`, true}, // the root of no leaf
 	{"other heads", `"root":"..`, `"root":"AA`, true},
 	{"heads that are not base64", `"root":"..`, `"root":"!!`, true},
 	{"heads left out", `,"heads":{[^}]*}`, ``, true},
@@ -511,6 +513,17 @@ var alterations = []alteration{
 		}
 		s.resign(t, w.skey)
 		s.wrong = c.wrong
+		return true
+	}},
+	{"the id of another record, under the log's own key", func(t *testing.T, r *mathrand.Rand, s *subject, w, other *written) bool {
+		id := regexp.MustCompile(`"id":"[^"]*"`)
+		all := s.spots("r")
+		i := r.IntN(len(all))
+		p := all[min(i+1+r.IntN(4), len(all)-1)] // not far behind, where it may still be open
+		with := bytes.Clone(id.Find(s.line(all[i])))
+		at := id.FindIndex(s.line(p))
+		s.put(p.file, p.begin+at[0], p.begin+at[1], with)
+		s.resign(t, w.skey)
 		return true
 	}},
 	{"a batch line altered", func(t *testing.T, r *mathrand.Rand, s *subject, w, other *written) bool {
