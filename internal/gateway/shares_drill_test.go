@@ -1,0 +1,156 @@
+package gateway_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jonboulle/clockwork"
+
+	"agentgw/internal/config"
+)
+
+// TestSlotsAreSharedByWeight: tenants of weight 1, 1 and 2 that together want all
+// 40 slots of the process, or of a service, six times over have a quarter, a
+// quarter and half of them, within 3 points (for 20 s with DRILLS=full). A fourth
+// that arrives gets its first slot within the time that a slot is held on average,
+// and then its share, a fifth.
+func TestSlotsAreSharedByWeight(t *testing.T) {
+	if drills(0, 1) == 0 {
+		// In the short form slots change hands less often, so that a machine that
+		// runs other tests as well has the time.
+		shareSlots(t, "process", 500*time.Millisecond, 1500*time.Millisecond)
+		return
+	}
+	for _, pool := range []string{"process", "service"} {
+		t.Run(pool, func(t *testing.T) { shareSlots(t, pool, 100*time.Millisecond, 20*time.Second) })
+	}
+}
+
+const sharedSlots = 40
+
+func shareSlots(t *testing.T, pool string, meanHold, long time.Duration) {
+	var mu sync.Mutex
+	held := map[string]time.Duration{} // slot time within the stretch that is measured
+	var from, until time.Time
+	begun, running, peak := map[string]time.Time{}, 0, 0
+	up := func(rw http.ResponseWriter, r *http.Request) {
+		tenant, start := strings.TrimPrefix(r.URL.Path, "/get/"), time.Now()
+		mu.Lock()
+		if begun[tenant].IsZero() {
+			begun[tenant] = start
+		}
+		running++
+		peak = max(peak, running)
+		mu.Unlock()
+		hold := time.NewTimer(meanHold/2 + rand.N(meanHold))
+		select {
+		case <-hold.C:
+		case <-r.Context().Done():
+		}
+		mu.Lock()
+		running--
+		first, last := start, time.Now()
+		if first.Before(from) {
+			first = from
+		}
+		if until.Before(last) {
+			last = until
+		}
+		held[tenant] += max(0, last.Sub(first))
+		mu.Unlock()
+		_, _ = io.WriteString(rw, "{}")
+	}
+	const wide = "rps: 1000000, burst: 1000000, max_inflight: 0"
+	attributes, process := "", sharedSlots
+	if pool == "service" {
+		attributes, process = fmt.Sprintf("max_inflight: %d,", sharedSlots), 0
+	}
+	w := setup{
+		registry: "tenants:\n  a: {" + wide + "}\n  b: {" + wide + "}\n  c: {" + wide + ", weight: 2}\n  d: {" + wide + "}\nservices:\n" + serviceLine("tools", attributes),
+		settings: func(s *config.Settings) {
+			s.MaxInflight, s.TenantQueue, s.TenantQueueWait = process, 1000, time.Minute
+		},
+		clock: func(*clockwork.FakeClock) clockwork.Clock { return clockwork.NewRealClock() },
+	}.world(t, up, of("a", roomy("a")), of("b", roomy("b")), of("c", roomy("c")), of("d", roomy("d")))
+	w.server.Client().Transport.(*http.Transport).MaxIdleConnsPerHost = 8 * sharedSlots
+
+	ctx, stop := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	var failed atomic.Int64
+	arrive := func(tenant string) {
+		body := strings.Replace(plainCall("tools", ""), `"1"`, `"`+tenant+`"`, 1)
+		for range 2 * sharedSlots {
+			wg.Go(func() {
+				for ctx.Err() == nil {
+					res, err := w.server.Client().Do(w.request(ctx, tenant, body))
+					if err != nil {
+						continue // the end
+					}
+					if _, _ = io.Copy(io.Discard, res.Body); res.StatusCode != 200 {
+						failed.Add(1)
+					}
+					_ = res.Body.Close()
+				}
+			})
+		}
+	}
+	measure := func(after, long time.Duration) map[string]float64 {
+		mu.Lock()
+		clear(held)
+		from = time.Now().Add(after)
+		until = from.Add(long)
+		mu.Unlock()
+		// Calls that began within it have all ended by then.
+		timer := time.NewTimer(after + long + 2*meanHold)
+		<-timer.C
+		mu.Lock()
+		defer mu.Unlock()
+		share := map[string]float64{}
+		for tenant, d := range held {
+			share[tenant] = 100 * d.Seconds() / long.Seconds() / sharedSlots
+		}
+		return share
+	}
+	check := func(what string, share, want map[string]float64) {
+		used := 0.0
+		for _, s := range share {
+			used += s
+		}
+		t.Logf("%s: %s: a %.1f %%, b %.1f %%, c %.1f %%, d %.1f %% of the slots' time; %.1f %% used", pool, what, share["a"], share["b"], share["c"], share["d"], used)
+		for tenant, percent := range want { // of what was used: between two calls a slot changes hands
+			if got := 100 * share[tenant] / used; got < percent-3 || got > percent+3 {
+				t.Errorf("%s: %s: %s had %.1f %%, want %.0f", pool, what, tenant, got, percent)
+			}
+		}
+	}
+	for _, tenant := range []string{"a", "b", "c"} {
+		arrive(tenant)
+	}
+	check("weights 1, 1, 2", measure(2*meanHold, long), map[string]float64{"a": 25, "b": 25, "c": 50})
+
+	came := time.Now()
+	arrive("d")
+	eventually(t, "the fourth has a slot", func() bool { mu.Lock(); defer mu.Unlock(); return !begun["d"].IsZero() })
+	mu.Lock()
+	took := begun["d"].Sub(came)
+	mu.Unlock()
+	t.Logf("%s: a fourth tenant had its first slot after %v; a slot is held for %v on average", pool, took.Round(100*time.Microsecond), meanHold)
+	if took > meanHold {
+		t.Errorf("%s: the fourth had to wait for %v", pool, took)
+	}
+	check("with a fourth of weight 1", measure(2*meanHold, long), map[string]float64{"a": 20, "b": 20, "c": 40, "d": 20})
+	stop()
+	wg.Wait()
+	eventually(t, "nothing is left", func() bool { return w.waiting() == 0 && w.limiter.Stats().Process.InFlight == 0 })
+	if peak > sharedSlots || failed.Load() > 0 {
+		t.Errorf("%s: at most %d ran at once, %d were refused", pool, peak, failed.Load())
+	}
+}
