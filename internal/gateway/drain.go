@@ -102,12 +102,12 @@ func (c *calls) add(id string, r *running) {
 	}
 }
 
-// serves reports whether the call of that id is one of the tenant's at its upstream.
+// serves reports whether the call of that id is one of the tenant's under way.
 func (c *calls) serves(id, tenant string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r := c.set[id]
-	return r != nil && !r.waits && r.tenant == tenant
+	return r != nil && r.tenant == tenant
 }
 
 // block ends the calls of a tenant, those on their way to add too, and counts

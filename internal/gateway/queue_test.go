@@ -318,7 +318,7 @@ func TestReloadServesThoseThatWait(t *testing.T) {
 // given, while its own caller holds the tenant's only slot.
 func TestNestedCall(t *testing.T) {
 	var w *world
-	var nested func(id string) told
+	var nested, inner func(id string) told
 	var mu sync.Mutex
 	var lastID string
 	up := func(rw http.ResponseWriter, r *http.Request) {
@@ -326,8 +326,9 @@ func TestNestedCall(t *testing.T) {
 		mu.Lock()
 		lastID = id
 		mu.Unlock()
-		if r.URL.Path == "/get/parent" {
-			got := nested(id)
+		within := map[string]func(string) told{"/get/parent": nested, "/get/inner": inner}[r.URL.Path]
+		if within != nil {
+			got := within(id)
 			_, _ = io.WriteString(rw, fmt.Sprint(got.status, " ", got.code, " ", got.limit, " ", got.header.Get("X-Should-Retry")))
 			return
 		}
@@ -365,6 +366,20 @@ func TestNestedCall(t *testing.T) {
 		nested = func(id string) told { return call("other", id) }
 		if got := w.act("k", parent); got.body != "200   " {
 			t.Errorf("queue %d, another tenant's: %s", queue, got.body)
+		}
+		// Another tenant that has no room does not wait for this one's slot: its
+		// call is an ordinary one, whatever id it brings.
+		if queue == 0 {
+			var innermost string
+			nested = func(id string) told {
+				inner = func(string) told { return call("other", id) }
+				got := w.act("other", strings.Replace(parent, "parent", "inner", 1))
+				innermost = got.body
+				return got
+			}
+			if w.act("k", parent); !strings.HasPrefix(innermost, "429 concurrency_limited tenant") {
+				t.Errorf("another tenant's, without room: %s", innermost)
+			}
 		}
 		w.nothingIsLeft(t, "nested calls")
 		if got := call("k", lastID); got.status != 200 { // of a call that has ended

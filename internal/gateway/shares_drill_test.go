@@ -24,13 +24,11 @@ import (
 // and then its share, a fifth.
 func TestSlotsAreSharedByWeight(t *testing.T) {
 	if drills(0, 1) == 0 {
-		// In the short form slots change hands less often, so that a machine that
-		// runs other tests as well has the time.
 		shareSlots(t, "process", 500*time.Millisecond, 1500*time.Millisecond)
 		return
 	}
 	for _, pool := range []string{"process", "service"} {
-		t.Run(pool, func(t *testing.T) { shareSlots(t, pool, 100*time.Millisecond, 20*time.Second) })
+		t.Run(pool, func(t *testing.T) { shareSlots(t, pool, 500*time.Millisecond, 20*time.Second) })
 	}
 }
 
