@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"agentgw/internal/config"
+	"agentgw/internal/ratelimit"
 	"agentgw/internal/receipts"
 )
 
@@ -217,8 +218,8 @@ func (c way) run(t *testing.T, protocol string, n int) {
 	if got := d.inFlight("tenant:wide"); got != int64(n) {
 		t.Fatalf("%d streams are open and %d slots taken", n, got)
 	}
-	if process, service := d.shared(); process != int64(n) || service != int64(n) {
-		t.Fatalf("%d streams are open; the process counts %d and the service %d", n, process, service)
+	if process, service := d.room(n); process > 0 || service > 0 {
+		t.Fatalf("%d streams are open; under a cap of as many the process has room for %d and the service for %d", n, process, service)
 	}
 
 	c.end(d)
@@ -229,8 +230,8 @@ func (c way) run(t *testing.T, protocol string, n int) {
 	}
 	within(t, limit, "every call has ended at the upstream", func() bool { return d.gone.Load() == int64(n) })
 	within(t, 2*time.Second, "all slots are free", func() bool {
-		process, service := d.shared()
-		return d.inFlight("tenant:wide") == 0 && process == 0 && service == 0
+		process, service := d.room(n)
+		return d.inFlight("tenant:wide") == 0 && process == n && service == n
 	})
 	c.checkClients(d)
 	c.checkReceipts(d, n)
@@ -243,15 +244,21 @@ func (c way) run(t *testing.T, protocol string, n int) {
 	}
 }
 
-// shared is how many calls the process, and the service, count under their caps.
-func (d *drill) shared() (process, service int64) {
-	st := d.limiter.Stats()
-	for _, p := range st.Services {
-		if p.Name == "tools" {
-			service = p.InFlight
+// room is how many calls still find a slot of a process, and of a service, whose cap
+// is n. It asks for them, as no other look shows what an admission goes by.
+func (d *drill) room(n int) (process, service int) {
+	fill := func(a ratelimit.Admission) (found int) {
+		for range n + 1 {
+			ticket, v := d.limiter.Admit(ratelimit.Charge{}, a, d.nanos.Nanos())
+			defer ticket.Release()
+			if v.Outcome == ratelimit.Admitted {
+				found++
+			}
 		}
+		return found
 	}
-	return st.Process.InFlight, service
+	return fill(ratelimit.Admission{Service: ratelimit.NewService("another", 0), Process: int64(n)}),
+		fill(ratelimit.Admission{Service: ratelimit.NewService("tools", int64(n))})
 }
 
 // begin opens the n streams.
