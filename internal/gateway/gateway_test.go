@@ -58,7 +58,7 @@ func (l *ledger) Append(r *receipts.Record) (receipts.Entry, error) {
 // named for it, behind those of the same tenant.
 func entryOf(records []receipts.Record, i int) receipts.Entry {
 	r := records[i]
-	e := receipts.Entry{Index: uint64(i), Leaf: sha256.Sum256(fmt.Appendf(nil, "%s %s", r.ID, r.Kind))}
+	e := receipts.Entry{Index: 1000 + uint64(i), Leaf: sha256.Sum256(fmt.Appendf(nil, "%s %s", r.ID, r.Kind))}
 	if r.Tenant != "" {
 		e.Tree = "log/t/" + r.Tenant
 		for _, before := range records[:i] {
