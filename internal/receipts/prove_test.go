@@ -327,6 +327,7 @@ func TestProofIsOfItsTreeAlone(t *testing.T) {
 		"another tenant's record":        {swap(a, o, extra), vkey, receipts.Broken},
 		"another place":                  {swap(d, a, index), vkey, receipts.Broken},
 		"the log's checkpoint":           {strings.Replace(d, checkpoint(d), string(l.Checkpoint()), 1), vkey, receipts.Broken},
+		"another's signature beside":     {d + "— witness.example " + base64.StdEncoding.EncodeToString(make([]byte, 68)) + "\n", vkey, receipts.Broken},
 		"a checkpoint without signature": {d[:strings.LastIndex(d, "\n— ")+1], vkey, receipts.Broken},
 		"the key's own proof elsewhere":  {swap(string(own[0].Text), d, checkpoint), vkey, receipts.Broken},
 	} {
@@ -344,7 +345,8 @@ func TestProofIsOfItsTreeAlone(t *testing.T) {
 // proof can show: a record is in its own tenant's tree, at its own place, and the
 // tree has its name from its first record.
 func TestForgedTrees(t *testing.T) {
-	dir, vkey, _, _ := provenLog(t)
+	dir, vkey, l, _ := provenLog(t)
+	mustAppend(t, l, &receipts.Record{Kind: receipts.KindRefusal, ID: "second stranger", Decision: receipts.Refused})
 	h := historyOf(t, dir, vkey)
 	first, second := h.records["a"][0].Line, h.records["b"][0].Line
 	var stranger []byte
@@ -363,11 +365,14 @@ func TestForgedTrees(t *testing.T) {
 		"as it is":                      {good, [][]byte{first, second}, 1, true},
 		"the first":                     {good, [][]byte{first, second}, 0, true},
 		"another name, at the first":    {good[:len(good)-1] + "x", [][]byte{first, second}, 0, false},
-		"a name that is no hex":         {strings.ToUpper(good), [][]byte{first, second}, 1, false},
+		"a name in capitals":            {h.log + "/t/" + strings.ToUpper(good[len(good)-32:]), [][]byte{first, second}, 1, false},
+		"a name that is no hex":         {h.log + "/t/" + strings.Repeat("x", 32), [][]byte{first, second}, 1, false},
+		"a name that is too long":       {good + "0", [][]byte{first, second}, 1, false},
 		"the first of another tree":     {h.origin("tenant:other"), [][]byte{first, second}, 0, false},
 		"at another's place":            {good, [][]byte{second, first}, 1, false},
 		"once more":                     {good, [][]byte{first, second, second}, 2, false},
 		"one without a tenant":          {good, [][]byte{stranger}, 0, false},
+		"the second of these":           {good, [][]byte{first, h.records["second stranger"][0].Line}, 1, false},
 		"in the log's own tree":         {h.log, [][]byte{second, first}, 1, true},
 		"in a tree of another log":      {"agentgate/00000000000000000000000000000000/t/" + good[len(good)-32:], [][]byte{first, second}, 1, false},
 		"in something below the tree":   {good + "/x", [][]byte{first, second}, 1, false},
@@ -482,7 +487,9 @@ func TestLeavesAreDerived(t *testing.T) {
 	for _, f := range files {
 		b := bytes.Clone(whole[f])
 		for i := range b {
-			b[i] ^= 0x10
+			if i%40 < 32 { // the hashes; where they stand is right
+				b[i] ^= 0x10
+			}
 		}
 		write(t, f, b)
 	}
