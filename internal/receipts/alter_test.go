@@ -438,6 +438,28 @@ var alterations = []alteration{
 			bytes.TrimSpace(w.anchors[0]), append(bytes.Clone(w.anchors[0]), '\n'), append(bytes.Clone(w.anchors[0]), 0)}))
 		return true
 	}},
+	{"bits of base64 that say nothing", func(t *testing.T, r *mathrand.Rand, s *subject, w, other *written) bool {
+		const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+		name := pick(r, slices.Sorted(maps.Keys(s.files)))
+		ends := regexp.MustCompile(`[A-Za-z0-9+/]=`).FindAllIndex(s.files[name], -1) // of roots and signatures
+		if len(ends) == 0 {
+			return false
+		}
+		at := pick(r, ends)[0]
+		s.put(name, at, at+1, []byte{alphabet[strings.IndexByte(alphabet, s.files[name][at])^1]})
+		return true
+	}},
+	{"two signatures where one may stand", func(t *testing.T, r *mathrand.Rand, s *subject, w, other *written) bool {
+		signed := w.anchors[0]
+		twice := slices.Concat(signed, signed[bytes.LastIndex(signed, []byte("— ")):])
+		if r.IntN(2) == 0 {
+			s.files["checkpoint"] = twice
+			return true
+		}
+		p := s.spots("c")[len(s.spots("c"))-1]
+		s.replace(p, checkpointLineOf(twice))
+		return true
+	}},
 	{"checkpoints by another key of the same name", func(t *testing.T, r *mathrand.Rand, s *subject, w, other *written) bool {
 		skey, vkey, err := note.GenerateKey(rand.Reader, originOf(string(w.vkey)))
 		if err != nil {
