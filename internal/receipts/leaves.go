@@ -24,8 +24,8 @@ const (
 	leavesAtMost = 8 << 20
 )
 
-// errLeaves: a file of leaves could not be written for long, or does not hold.
-// The next start writes it anew.
+// errLeaves: a file of leaves lacks some, since it could not be written for long, or
+// does not hold. The next start writes it anew.
 var errLeaves = errors.New("the hashes of the log's entries are not at hand until a restart")
 
 // leaves are the hashes of a log's entries, in a file beside each segment: with
@@ -41,14 +41,13 @@ type leaves struct {
 	firsts  []uint64 // of the segments, in order
 	pending []byte   // of the last segment's entries from next-len(pending)/leafSize on
 	next    uint64   // the entry that comes next
-	lost    bool     // some entry is neither in a file nor in memory
 }
 
 // add takes the next entry, which stands in the segment that begins with first.
 // before is the tenant's entry before it and 1, or 0.
 func (l *leaves) add(first uint64, leaf tlog.Hash, before uint64) {
 	if n := len(l.firsts); n == 0 || l.firsts[n-1] != first {
-		l.lost = l.flush() != nil || l.lost
+		_ = l.flush() // what cannot be written is missing, and proves nothing until the next start
 		l.pending = l.pending[:0]
 		l.firsts = append(l.firsts, first)
 	}
@@ -65,14 +64,14 @@ func (l *leaves) ease() error {
 	}
 	err := l.flush()
 	if err != nil && len(l.pending) > leavesAtMost {
-		l.lost, l.pending = true, l.pending[:0]
+		l.pending = l.pending[:0]
 	}
 	return err
 }
 
 // flush writes what has gathered where the file does not say it already.
 func (l *leaves) flush() error {
-	if len(l.pending) == 0 || l.lost {
+	if len(l.pending) == 0 {
 		return nil
 	}
 	first := l.firsts[len(l.firsts)-1]
@@ -100,9 +99,6 @@ func (l *leaves) path(first uint64) string {
 func (l *leaves) reader() (*leafReader, error) {
 	if err := l.flush(); err != nil {
 		return nil, err
-	}
-	if l.lost {
-		return nil, errLeaves
 	}
 	return &leafReader{path: l.path, firsts: l.firsts}, nil
 }

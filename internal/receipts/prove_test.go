@@ -500,27 +500,60 @@ func TestLeavesAreDerived(t *testing.T) {
 	}
 }
 
-// TestLeavesThatCannotBeWritten fail nothing but proofs, and come back by themselves.
+// TestLeavesThatCannotBeWritten fail nothing but proofs, and come back by
+// themselves; those that were given up come back with the next start.
 func TestLeavesThatCannotBeWritten(t *testing.T) {
+	const many = 2000 // more than are written at once
 	dir := t.TempDir()
 	in := filepath.Join(dir, "receipts", "00000000000000000000.leaves")
-	if err := os.MkdirAll(in, 0o700); err != nil { // a folder in its place
-		t.Fatal(err)
+	block := func() {
+		t.Helper()
+		os.Remove(in)
+		if err := os.MkdirAll(in, 0o700); err != nil { // a folder in its place
+			t.Fatal(err)
+		}
 	}
-	l := openLog(t, dir)
-	mustAppend(t, l, of("tenant:acme", "a"), of("tenant:acme", "b"))
-	if proofs, err := prove(l, "a"); err == nil || proofs != nil {
+	block()
+	l := openLog(t, dir, func(o *receipts.Options) { o.Sync = receipts.SyncInterval; receipts.SetNoSync(o) })
+	for i := range many {
+		mustAppend(t, l, of("tenant:acme", fmt.Sprint(i)))
+	}
+	l.Close()
+	l = openLog(t, dir, func(o *receipts.Options) { receipts.SetNoSync(o); receipts.SetSegmentSize(o, 1<<20) })
+	if proofs, err := prove(l, "7"); err == nil || proofs != nil {
 		t.Error(err, proofs)
 	}
 	if err := os.Remove(in); err != nil {
 		t.Fatal(err)
 	}
-	mustAppend(t, l, of("tenant:acme", "c"))
-	proofs, err := prove(l, "a")
+	mustAppend(t, l, of("tenant:acme", "then"))
+	h := historyOf(t, dir, l.VerifierKey())
+	for _, id := range []string{"7", "1999", "then"} {
+		proofs, err := prove(l, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.check(id, proofs)
+	}
+	// One that cannot be written when its segment is full is given up.
+	l.Close()
+	block()
+	small := func(o *receipts.Options) { receipts.SetNoSync(o); receipts.SetSegmentSize(o, 20_000) }
+	l = openLog(t, dir, small)
+	for i := range 5 {
+		mustAppend(t, l, of("tenant:acme", fmt.Sprint("later-", i)))
+	}
+	os.Remove(in)
+	if proofs, err := prove(l, "7"); err == nil || proofs != nil {
+		t.Error(err, proofs)
+	}
+	l.Close()
+	l = openLog(t, dir, small)
+	proofs, err := prove(l, "7")
 	if err != nil {
 		t.Fatal(err)
 	}
-	historyOf(t, dir, l.VerifierKey()).check("a", proofs)
+	historyOf(t, dir, l.VerifierKey()).check("7", proofs)
 }
 
 // TestProveInARunningFolder: from the files alone, beside a log that grows; an id
@@ -546,6 +579,21 @@ func TestProveInARunningFolder(t *testing.T) {
 	if _, err := receipts.ProveIn(dir, "c", nil); err != nil {
 		t.Error(err)
 	}
+	// Nothing is signed over what the log's own newest signature is not over, and
+	// nothing by a signature that is none.
+	checkpoint := l.Checkpoint()
+	cut := text[:bytes.LastIndex(text, []byte(`{"checkpoint":`))]
+	for what, c := range map[string]struct{ segment, checkpoint []byte }{
+		"another record": {bytes.Replace(cut, []byte(`"id":"d"`), []byte(`"id":"D"`), 2), checkpoint},
+		"no signature":   {cut, append(bytes.Clone(checkpoint[:len(checkpoint)-9]), "AAAAAAA=\n"...)},
+	} {
+		write(t, segmentFile(dir), c.segment)
+		write(t, filepath.Join(dir, "receipts", "checkpoint"), c.checkpoint)
+		if proofs, err := receipts.ProveIn(dir, "c", nil); err == nil || proofs != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	write(t, segmentFile(dir), text)
 	os.Remove(filepath.Join(dir, "receipt-signing-key"))
 	if _, err := receipts.ProveIn(dir, "c", nil); !os.IsNotExist(err) {
 		t.Error(err)
