@@ -520,6 +520,7 @@ func TestLeavesThatCannotBeWritten(t *testing.T) {
 	}
 	l.Close()
 	l = openLog(t, dir, func(o *receipts.Options) { receipts.SetNoSync(o); receipts.SetSegmentSize(o, 1<<20) })
+	mustAppend(t, l, of("tenant:acme", "meanwhile"))
 	if proofs, err := prove(l, "7"); err == nil || proofs != nil {
 		t.Error(err, proofs)
 	}
@@ -528,7 +529,7 @@ func TestLeavesThatCannotBeWritten(t *testing.T) {
 	}
 	mustAppend(t, l, of("tenant:acme", "then"))
 	h := historyOf(t, dir, l.VerifierKey())
-	for _, id := range []string{"7", "1999", "then"} {
+	for _, id := range []string{"7", "1999", "meanwhile", "then"} {
 		proofs, err := prove(l, id)
 		if err != nil {
 			t.Fatal(err)
@@ -584,7 +585,7 @@ func TestProveInARunningFolder(t *testing.T) {
 	checkpoint := l.Checkpoint()
 	cut := text[:bytes.LastIndex(text, []byte(`{"checkpoint":`))]
 	for what, c := range map[string]struct{ segment, checkpoint []byte }{
-		"another record": {bytes.Replace(cut, []byte(`"id":"d"`), []byte(`"id":"D"`), 2), checkpoint},
+		"another record": {append(bytes.Clone(cut[:len(cut)-300]), bytes.Replace(cut[len(cut)-300:], []byte(`"status":200`), []byte(`"status":201`), 1)...), checkpoint},
 		"no signature":   {cut, append(bytes.Clone(checkpoint[:len(checkpoint)-9]), "AAAAAAA=\n"...)},
 	} {
 		write(t, segmentFile(dir), c.segment)
