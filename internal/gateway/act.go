@@ -102,6 +102,9 @@ func parseAct(raw []byte) (act, error) {
 	if !utf8.Valid(raw) {
 		return a, errors.New("the body is not UTF-8")
 	}
+	if at := crowded(raw); at > 0 {
+		return a, fmt.Errorf("the JSON has an object of more than %d members, as far as byte %d", manyMembers, at)
+	}
 	d := decoders.Get().(*jsontext.Decoder)
 	defer decoders.Put(d)
 	d.Reset(bytes.NewBuffer(raw)) // which it reads in place
@@ -153,6 +156,44 @@ func parseAct(raw []byte) (act, error) {
 		return a, errors.New("action is missing")
 	}
 	return a, nil
+}
+
+// manyMembers is the most members of one object. To tell that no two of them have
+// one name takes twenty times the memory of the body, and with more than these much
+// more time than reading it does.
+const manyMembers = 10_000
+
+// deepest is more than JSON may nest to be read at all.
+const deepest = 1 << 14
+
+// crowded returns where in a JSON text an object has more than manyMembers, or 0. Of
+// what is no JSON it says nothing that matters.
+func crowded(raw []byte) int {
+	if len(raw) < manyMembers*len(`"":0,`) {
+		return 0
+	}
+	members := []int{0} // of the objects that are open, and of lists, which have none
+	for i := 0; i < len(raw); i++ {
+		switch raw[i] {
+		case '"':
+			for i++; i < len(raw) && raw[i] != '"'; i++ {
+				if raw[i] == '\\' {
+					i++
+				}
+			}
+		case '{', '[':
+			if members = append(members, 0); len(members) > deepest {
+				return 0
+			}
+		case '}', ']':
+			members = members[:max(1, len(members)-1)]
+		case ':':
+			if members[len(members)-1]++; members[len(members)-1] > manyMembers {
+				return i
+			}
+		}
+	}
+	return 0
 }
 
 // jsonError says what is wrong and where without repeating the body.

@@ -1,6 +1,8 @@
 package gateway
 
 import (
+	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 )
@@ -35,6 +37,49 @@ func TestParseAct(t *testing.T) {
 			t.Errorf("%s: got %v, want an error with %q", c.name, err, c.want)
 		}
 	}
+}
+
+// object is one of so many members, of which the names hold what an object's syntax
+// is made of.
+func object(members int) string {
+	var b strings.Builder
+	for i := range members {
+		fmt.Fprintf(&b, `,"%d\"{:[\\":0`, i)
+	}
+	return "{" + b.String()[1:] + "}"
+}
+
+// TestMembersAreBounded: in one object, wherever it stands, and before anything is
+// set aside for their names. Many objects may have many together.
+func TestMembersAreBounded(t *testing.T) {
+	act := func(params string) []byte { return []byte(`{"service":"a","action":"b","params":` + params + `}`) }
+	most, more := object(10_000), object(10_001)
+	for name, c := range map[string]struct {
+		params  string
+		refused bool
+	}{
+		"most": {most, false}, "more": {more, true}, "most within": {`{"x":[` + most + "," + most + `]}`, false}, "more within": {`{"x":[{},` + more + `]}`, true},
+		"behind others": {`{"x":` + most + `,"y":{"z":` + more + `}}`, true}, "a long text": {`{"x":"` + strings.Repeat(":", 1_000_000) + `"}`, false},
+		"many objects": {`{"x":[{"a":{"b":1},"c":2}` + strings.Repeat(`,{"a":{"b":1},"c":2}`, 20_000) + `]}`, false},
+	} {
+		if _, err := parseAct(act(c.params)); (err != nil) != c.refused || err != nil && !strings.Contains(err.Error(), "more than 10000 members, as far as byte ") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for name, raw := range map[string][]byte{"members": act(object(700_000)), "depth": act(strings.Repeat("[", 10_000_000))} {
+		if took := allocated(func() { _, _ = parseAct(raw) }); took > 2<<20 {
+			t.Errorf("%s: of %d bytes, %d more are set aside to refuse them", name, len(raw), took)
+		}
+	}
+}
+
+// allocated is how many bytes f allocates, if nothing else does meanwhile.
+func allocated(f func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
 }
 
 func FuzzParseAct(f *testing.F) {

@@ -146,7 +146,7 @@ func compile(schema any) (check, error) {
 	if err != nil {
 		return check{}, reword(err, name)
 	}
-	return check{schema: compiled, types: typesOf(schema), simple: simpleType(schema), words: wordsOf(schema)}, nil
+	return check{schema: compiled, types: typesOf(schema), simple: simpleType(schema), items: itemsType(schema), words: wordsOf(schema)}, nil
 }
 
 // reword puts a compiler's error on one line, without the address that it
@@ -214,13 +214,34 @@ func wordsOf(schema any) []string {
 // the value's first byte decides, or "".
 func simpleType(schema any) string {
 	m, _ := schema.(map[string]any)
-	for key := range m {
-		switch key {
-		case "type", "description", "title", "$comment", "default", "deprecated", "examples":
-		default:
-			return ""
-		}
+	if !asksFor(m, "type") {
+		return ""
 	}
 	t, _ := m["type"].(string)
 	return t
+}
+
+// itemsType returns the type of the items of a schema that asks for nothing but a
+// list of them, or "".
+func itemsType(schema any) string {
+	m, _ := schema.(map[string]any)
+	if m["type"] != "array" || !asksFor(m, "type", "items") {
+		return ""
+	}
+	return simpleType(m["items"])
+}
+
+// asksFor reports whether a schema asks for these keywords alone; others tell
+// people about it.
+func asksFor(schema map[string]any, keywords ...string) bool {
+	for key := range schema {
+		switch key {
+		case "description", "title", "$comment", "default", "deprecated", "examples":
+		default:
+			if !slices.Contains(keywords, key) {
+				return false
+			}
+		}
+	}
+	return true
 }

@@ -1,11 +1,13 @@
 package registry_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -231,6 +233,57 @@ func TestHeaderParameters(t *testing.T) {
 	for _, v := range []string{`"a\r\nX-Evil: 1"`, `"a\nb"`, `"\u0000"`, `"\u007f"`, `"\u0085"`, `"\t"`, `" a"`, `"a "`, `null`, `["a"]`, `{}`} {
 		if got, err := a.Target([]byte(`{"x-trace-id":` + v + `}`)); err == nil {
 			t.Errorf("%s: %q", v, got.Header)
+		}
+	}
+}
+
+// TestLargeParameters: what a schema asks nothing of costs no more than its bytes,
+// whatever it holds, and what it asks about is bounded.
+func TestLargeParameters(t *testing.T) {
+	a := action(t, "https://u.example", "POST", "/r", `{text: "string?", list: "array?", any: "object?", numbers: {type: array, items: {type: number, description: n}, required: false},
+		whole: {type: array, items: {type: integer}, required: false}, held: {type: object, additionalProperties: {type: number}, required: false},
+		few: {type: array, maxItems: 3, items: {type: number}, required: false}}`)
+	row := `{"a":1,"b":[2,"x"]}`
+	for name, value := range map[string]string{
+		"text": `"` + strings.Repeat("x", 2_000_000) + `"`, "list": "[" + strings.Repeat(row+",", 100_000) + row + "]", "any": `{"rows":[` + strings.Repeat(row+",", 100_000) + row + "]}",
+		"numbers": "[" + strings.Repeat("-0.125,", 300_000) + "1e9]", "whole": "[" + strings.Repeat("4711,", 400_000) + "0]",
+	} {
+		var before, after runtime.MemStats
+		params := []byte(`{"` + name + `":` + value + `}`)
+		runtime.ReadMemStats(&before)
+		got, err := a.Target(params)
+		runtime.ReadMemStats(&after)
+		if err != nil || !bytes.Equal(got.Body, params) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if took := after.TotalAlloc - before.TotalAlloc; took > 3*uint64(len(params))/2 { // the body is a copy
+			t.Errorf("%s: %d bytes took %d", name, len(params), took)
+		}
+	}
+	members := func(n int) string {
+		var b strings.Builder
+		for i := range n {
+			fmt.Fprintf(&b, `,"%d":0`, i)
+		}
+		return `{"held":{` + b.String()[1:] + `}}`
+	}
+	const many = "holds more than 100000 values and names of members, which is more than a schema is asked about"
+	for _, tt := range []struct{ params, want string }{
+		{members(49_999), ""},
+		{members(50_000), "params.held: " + many},
+		{`{"few":[` + strings.Repeat("1,", 200_000) + `1]}`, "params.few: " + many},
+		{`{"numbers":[1,"x"]}`, "params.numbers: /1 must be number, not string"},
+		{`{"numbers":[1,1e999999]}`, "params.numbers: holds a number that is too long"},
+		{`{"numbers":{"0":1}}`, "params.numbers: must be array, not object"},
+		{`{"whole":[1,2.0,30000000000000000000]}`, ""},
+		{`{"whole":[1,2.5]}`, "params.whole: /1 must be integer, not number"},
+		{`{"few":[1,2,3,4]}`, "params.few: maxItems: got 4, want 3"},
+		{`{"list":{}}`, "params.list: must be array, not object"},
+		{`{"any":[]}`, "params.any: must be object, not array"},
+	} {
+		_, err := a.Target([]byte(tt.params))
+		if got := fmt.Sprint(err); tt.want == "" && err != nil || tt.want != "" && got != tt.want {
+			t.Errorf("%.40s: %s, want %s", tt.params, got, tt.want)
 		}
 	}
 }
