@@ -66,7 +66,7 @@ func (c *cli) check(cmd *cobra.Command, args []string, asJSON bool) error {
 	if err != nil {
 		return c.sayProblems(asJSON, problemsOf(err))
 	}
-	report := newReport(snapshot, effective)
+	report := newReport(snapshot, effective, settings)
 	report.Warnings = slices.Concat(report.Warnings, settings.Unserved(), settings.Risks())
 	if asJSON {
 		return json.NewEncoder(c.stdout).Encode(report)
@@ -103,15 +103,16 @@ func (c *cli) sayProblems(asJSON bool, problems registry.Problems) error {
 
 // report is what check says of a sound registry.
 type report struct {
-	OK       bool       `json:"ok"`
-	File     string     `json:"file"`
-	SHA256   string     `json:"sha256"`
-	Scope    string     `json:"limits_are"`
-	Keys     []limit    `json:"keys"`
-	Tenants  []limit    `json:"tenants"`
-	Services []limit    `json:"services"`
-	Rules    []ruleLine `json:"rules"`
-	Warnings []string   `json:"warnings"`
+	OK       bool        `json:"ok"`
+	File     string      `json:"file"`
+	SHA256   string      `json:"sha256"`
+	Scope    string      `json:"limits_are"`
+	Keys     []limit     `json:"keys"`
+	Tenants  []limit     `json:"tenants"`
+	Services []limit     `json:"services"`
+	Process  processLine `json:"process"`
+	Rules    []ruleLine  `json:"rules"`
+	Warnings []string    `json:"warnings"`
 }
 
 // limit is one line of a table. A missing value is no limit.
@@ -121,6 +122,7 @@ type limit struct {
 	Burst          *int     `json:"burst"`
 	BurstDefaulted bool     `json:"burst_defaulted,omitempty"`
 	MaxInflight    *int     `json:"max_inflight,omitempty"`
+	Weight         int      `json:"weight,omitempty"` // of tenants
 	Tenant         string   `json:"tenant,omitempty"`
 	Timeout        string   `json:"timeout,omitempty"`
 
@@ -128,6 +130,7 @@ type limit struct {
 	Source            string `json:"source,omitempty"` // of the rate
 	BurstSource       string `json:"burst_source,omitempty"`
 	MaxInflightSource string `json:"max_inflight_source,omitempty"`
+	WeightSource      string `json:"weight_source,omitempty"` // absent where nobody gives one
 }
 
 // others is the line for whoever the file does not name.
@@ -144,10 +147,10 @@ func newLimit(name string, l registry.Limits) limit {
 	return line
 }
 
-func newReport(s *registry.Snapshot, e *registry.Effective) report {
+func newReport(s *registry.Snapshot, e *registry.Effective, settings *config.Settings) report {
 	r := report{
 		OK: true, File: s.File, SHA256: s.Hash, Warnings: []string{},
-		Scope: "per process: N replicas admit up to N times as much",
+		Scope: "per process: N replicas admit up to N times as much", Process: newProcessLine(settings),
 	}
 	for _, k := range s.Keys {
 		line := newLimit(k.ID, e.Key(k.Rate))
@@ -156,14 +159,21 @@ func newReport(s *registry.Snapshot, e *registry.Effective) report {
 	}
 	r.Keys = append(r.Keys, newLimit(others, e.Key(nil)))
 	for _, name := range slices.Sorted(maps.Keys(s.Tenants)) {
-		r.Tenants = append(r.Tenants, newLimit(name, e.Tenant(name)))
+		line := newLimit(name, e.Tenant(name))
+		if t := s.Tenants[name]; t.WeightPos.Line > 0 {
+			line.WeightSource = t.WeightPos.String()
+		}
+		line.Weight = s.Tenants[name].Weight
+		r.Tenants = append(r.Tenants, line)
 	}
-	r.Tenants = append(r.Tenants, newLimit(others, e.Tenant("")))
+	line := newLimit(others, e.Tenant(""))
+	line.Weight = 1
+	r.Tenants = append(r.Tenants, line)
 	r.Services = []limit{}
 	for _, name := range slices.Sorted(maps.Keys(s.Services)) {
 		service := s.Services[name]
 		line := newLimit(name, e.Service(name))
-		line.Timeout = service.Timeout.String()
+		line.Timeout = literal.Span(service.Timeout)
 		r.Services = append(r.Services, line)
 	}
 	r.Rules = ruleLines(s)
@@ -178,19 +188,20 @@ func (r report) print(out io.Writer) error {
 	fmt.Fprintf(w, "%s is sound. Limits are %s.\n", r.File, r.Scope)
 	fmt.Fprintf(w, "\nKEY\tRPS\tBURST\tTENANT\tFROM\n")
 	for _, l := range r.Keys {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", l.Name, rateText(l.RPS), burstText(l), orDash(l.Tenant), l.Source)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", l.Name, rateText(l.RPS), burstText(l), orDash(l.Tenant), rateFrom(l))
 	}
-	fmt.Fprintf(w, "\nTENANT\tRPS\tBURST\tFROM\tIN FLIGHT\tFROM\n")
+	fmt.Fprintf(w, "\nTENANT\tRPS\tBURST\tFROM\tIN FLIGHT\tFROM\tWEIGHT\n")
 	for _, l := range r.Tenants {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", l.Name, rateText(l.RPS), burstText(l), l.Source, countText(l.MaxInflight), l.MaxInflightSource)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%d\n", l.Name, rateText(l.RPS), burstText(l), rateFrom(l), countText(l.MaxInflight), l.MaxInflightSource, l.Weight)
 	}
 	if len(r.Services) > 0 {
 		fmt.Fprintf(w, "\nSERVICE\tRPS PER KEY\tBURST\tFROM\tIN FLIGHT\tFROM\tTIMEOUT\n")
 	}
 	for _, l := range r.Services {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", l.Name, rateText(l.RPS), burstText(l), orDash(l.Source),
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", l.Name, rateText(l.RPS), burstText(l), orDash(rateFrom(l)),
 			countText(l.MaxInflight), orDash(l.MaxInflightSource), l.Timeout)
 	}
+	r.Process.print(w)
 	printRules(w, r.Rules)
 	if r.defaulted() {
 		fmt.Fprintf(w, "\nA burst marked (defaulted) is not in the file: it is one second of its rate, at least 1.\n")

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"agentgw/internal/literal"
 )
 
 const aService = "services:\n  search:\n    base_url: https://u.example\n"
@@ -200,7 +202,7 @@ func TestDurationsHaveAUnit(t *testing.T) {
 			switch {
 			case want == 0 && (len(problems) != 1 || !strings.HasPrefix(problems[0], "r.yaml:4:14: services.search.timeout: ")):
 				t.Errorf("timeout: %s: %q", written, problems)
-			case want != 0 && (problems != nil || got.Services[0].Timeout != want.String()):
+			case want != 0 && (problems != nil || got.Services[0].Timeout != literal.Span(want)):
 				t.Errorf("timeout: %s: %q %+v", written, problems, got.Services)
 			}
 			if _, problems := checked(t, "server:\n  stream_idle: "+written+"\n"); (problems == nil) != (want != 0) {

@@ -25,9 +25,9 @@ func runCheck(t *testing.T, file string, environ []string, args ...string) (code
 }
 
 const soundRegistry = `version: 1
-server: {rate_tenant_rps: 50, rate_tenant_burst: 60}
+server: {rate_tenant_rps: 50, rate_tenant_burst: 60, max_inflight: 90}
 tenants:
-  acme: {rps: 2.5, max_inflight: 64}
+  acme: {rps: 2.5, max_inflight: 64, weight: 2}
 keys:
   - id: ci-bot
     sha256: "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
@@ -41,20 +41,25 @@ services:
 `
 
 func TestCheckPrintsEffectiveLimits(t *testing.T) {
-	code, out, errs := runCheck(t, soundRegistry, []string{"AGENTGATE_RATE_KEY_RPS=7"}, "r.yaml")
+	code, out, errs := runCheck(t, soundRegistry, []string{"AGENTGATE_RATE_KEY_RPS=7", "AGENTGATE_TENANT_QUEUE=4"}, "r.yaml")
 	want := `r.yaml is sound. Limits are per process: N replicas admit up to N times as much.
 
 KEY           RPS  BURST  TENANT  FROM
 ci-bot        5    10     acme    r.yaml:11:14
-(all others)  7    40     -       environment AGENTGATE_RATE_KEY_RPS
+(all others)  7    40     -       environment AGENTGATE_RATE_KEY_RPS, burst: default AGENTGATE_RATE_KEY_BURST
 
-TENANT        RPS  BURST          FROM                                IN FLIGHT  FROM
-acme          2.5  3 (defaulted)  r.yaml:4:10                         64         r.yaml:4:20
-(all others)  50   60             r.yaml:2:10 server.rate_tenant_rps  32         default AGENTGATE_TENANT_MAX_INFLIGHT
+TENANT        RPS  BURST          FROM                                                                             IN FLIGHT  FROM                                   WEIGHT
+acme          2.5  3 (defaulted)  r.yaml:4:10                                                                      64         r.yaml:4:20                            2
+(all others)  50   60             r.yaml:2:10 server.rate_tenant_rps, burst: r.yaml:2:31 server.rate_tenant_burst  32         default AGENTGATE_TENANT_MAX_INFLIGHT  1
 
 SERVICE  RPS PER KEY  BURST          FROM          IN FLIGHT  FROM          TIMEOUT
 a        0.5          1 (defaulted)  r.yaml:13:51  8          r.yaml:13:62  30s
 b        off          off            -             off        -             30s
+
+PROCESS               VALUE  FROM
+in flight             90     r.yaml:2:54 server.max_inflight
+queue of each tenant  4      environment AGENTGATE_TENANT_QUEUE
+wait at most          1s     default AGENTGATE_TENANT_QUEUE_WAIT
 
 A burst marked (defaulted) is not in the file: it is one second of its rate, at least 1.
 `
@@ -75,9 +80,9 @@ func TestCheckListsRules(t *testing.T) {
 RULE    KEY        WHEN  COUNT     MAX                   WINDOW  MODE     FROM
 user    user       -     requests  off                   1s      enforce  r.yaml:2:27
 org     org        -     requests  5                     1s      enforce  r.yaml:2:19
-per-ip  client_ip  -     requests  10                    1m0s    enforce  r.yaml:4:5
-bytes   org        true  bytes     user == null ? 1 : 2  1h0m0s  observe  r.yaml:5:5
-idle    org        -     requests  off                   1h0m0s  enforce  r.yaml:6:5
+per-ip  client_ip  -     requests  10                    1m      enforce  r.yaml:4:5
+bytes   org        true  bytes     user == null ? 1 : 2  1h      observe  r.yaml:5:5
+idle    org        -     requests  off                   1h      enforce  r.yaml:6:5
 `
 	if code != exitDone || errs != "" || !strings.Contains(out, want) {
 		t.Errorf("exit %d %s\n%s", code, errs, out)
@@ -104,6 +109,9 @@ func TestCheckJSON(t *testing.T) {
 	var r report
 	if err := json.Unmarshal([]byte(out), &r); err != nil || code != exitDone {
 		t.Fatalf("%d %v %s", code, err, out)
+	}
+	if r.Tenants[0].Weight != 2 || r.Tenants[0].WeightSource != "r.yaml:4:38" || *r.Process.MaxInflight != 90 || r.Process.TenantQueue != 0 || r.Process.QueueWait != "1s" {
+		t.Errorf("%+v %+v", r.Tenants[0], r.Process)
 	}
 	if !r.OK || len(r.SHA256) != 64 || *r.Keys[0].RPS != 5 || !r.Tenants[0].BurstDefaulted || *r.Tenants[0].MaxInflight != 64 || r.Services[1].RPS != nil {
 		t.Errorf("%s", out)

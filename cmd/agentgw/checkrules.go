@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"strconv"
 
+	"agentgw/internal/literal"
 	"agentgw/internal/registry"
 )
 
@@ -39,7 +40,7 @@ func ruleLines(s *registry.Snapshot) []ruleLine {
 	}
 	for _, r := range s.Rules {
 		list = append(list, ruleLine{
-			Name: r.Name, Key: r.Key, When: r.When, Count: r.Count, Max: mostText(r.Max, r.Most), Window: r.Window.String(), Mode: r.Mode,
+			Name: r.Name, Key: r.Key, When: r.When, Count: r.Count, Max: mostText(r.Max, r.Most), Window: literal.Span(r.Window), Mode: r.Mode,
 			Source: r.Pos.String(),
 		})
 	}

@@ -13,7 +13,6 @@ import (
 
 	"github.com/jonboulle/clockwork"
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"agentgw/internal/config"
 	"agentgw/internal/identity"
@@ -24,7 +23,11 @@ import (
 	"agentgw/internal/vault"
 )
 
+// demoRegistry is the demo's registry.yaml. docs/trying-limits.md changes it.
 const demoRegistry = `version: 1
+server: {}
+tenants: {}
+rules: []
 services:
   tools:
     base_url: %s
@@ -48,10 +51,16 @@ func (c *cli) demoCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Run a gateway with a tool service behind it, to try it out",
-		Long: "Runs a small tool service and a gateway in front of it, on loopback, with its state in a\n" +
-			"temporary folder that goes with it, and prints curl lines to try. Ends with Ctrl-C.",
+		Long: `Runs a small tool service and a gateway in front of it, on loopback, and prints
+curl lines to try. Ends with Ctrl-C.
+
+Registry and state are in a temporary folder, which goes with it. The gateway
+takes no settings from the environment: those in the server: section of
+registry.yaml in that folder are in force within a second of a change, and so
+are tenants, keys, rules and services there. docs/trying-limits.md tells what
+to try.`,
 		Args: noArguments(""),
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			folder, err := os.MkdirTemp("", "agentgw-demo-")
 			if err != nil {
 				return exit(exitCannotRun, err)
@@ -59,7 +68,13 @@ func (c *cli) demoCommand() *cobra.Command {
 			defer func() { _ = os.RemoveAll(folder) }()
 			signals := takeSignals()
 			defer signals.release()
-			return c.demo(folder, listen, adminListen, signals, asJSON)
+			given := map[string]string{"data-dir": folder, "registry": filepath.Join(folder, "registry.yaml")}
+			for name, address := range map[string]string{"listen": listen, "admin-listen": adminListen} {
+				if cmd.Flags().Changed(name) { // else an error would blame a flag that nobody gave
+					given[name] = address
+				}
+			}
+			return c.demo(given, signals, asJSON)
 		},
 	}
 	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:8080", "the agents' address")
@@ -68,7 +83,8 @@ func (c *cli) demoCommand() *cobra.Command {
 	return cmd
 }
 
-func (c *cli) demo(folder, listen, adminListen string, signals signals, asJSON bool) error {
+// demo runs the demo with these flags of serve.
+func (c *cli) demo(given map[string]string, signals signals, asJSON bool) error {
 	token := rand.Text()
 	upstream, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -79,26 +95,30 @@ func (c *cli) demo(folder, listen, adminListen string, signals signals, asJSON b
 	defer func() { _ = service.Close() }()
 
 	base := "http://" + upstream.Addr().String()
-	snapshot, err := registry.Parse("demo.yaml", fmt.Appendf(nil, demoRegistry, base, base))
-	if err != nil {
+	folder := given["data-dir"]
+	if err := os.WriteFile(given["registry"], fmt.Appendf(nil, demoRegistry, base, base), 0o600); err != nil {
 		return exit(exitCannotRun, err)
 	}
-	flags := pflag.NewFlagSet("demo", pflag.ContinueOnError)
-	config.Flags(flags)
-	for name, value := range map[string]string{"listen": listen, "admin-listen": adminListen, "data-dir": folder} {
-		if err := flags.Set(name, value); err != nil {
-			return exit(exitCannotRun, err)
+	serve := &cobra.Command{Use: "serve"}
+	addSettingsFlags(serve)
+	for name, value := range given {
+		if err := serve.Flags().Set(name, value); err != nil {
+			return exit(exitUsage, err)
 		}
 	}
-	settings, err := config.Load(flags, nil, nil)
+	bare := *c
+	bare.environ = nil // the demo is the same wherever it runs
+	settings, snapshot, err := bare.readSettings(serve, toStart)
 	if err != nil {
-		return exit(exitCannotRun, err)
+		return err
 	}
 	key, err := c.furnish(folder, settings, token)
 	if err != nil {
 		return exit(exitCannotRun, err)
 	}
-	s, err := start(settings, snapshot, nil, c.logger(settings))
+	s, err := start(settings, snapshot, func() (*config.Settings, *registry.Snapshot, error) {
+		return bare.readSettings(serve, toReload)
+	}, c.logger(settings))
 	if err != nil {
 		return exit(exitCannotRun, err)
 	}
@@ -188,6 +208,9 @@ A refused call (the key may not call payroll):
 Verify the receipts offline, up to the checkpoint taken here:
 %s
 
+Its folder; a change of registry.yaml there is in force within a second (docs/trying-limits.md):
+DEMO=%s
+
 Ctrl-C ends the demo and removes its folder.
-`, d.Agents, d.Operators, d.Allowed, d.Stream, d.Refused, strings.Join(d.Verify, "\n"))
+`, d.Agents, d.Operators, d.Allowed, d.Stream, d.Refused, strings.Join(d.Verify, "\n"), d.Data)
 }

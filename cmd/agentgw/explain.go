@@ -31,8 +31,10 @@ the setting, that each comes from. Says so where the call would be refused
 whatever is left: by scope, an unknown name, a key that is no longer valid, a
 credential that nobody has set.
 
-No gateway has to run, and no call is made. What is left of the limits in one
-that runs: GET /admin/v1/limits/explain on the operators' address.
+No gateway has to run, and no call is made. Settings that one is started with by
+flags or environment have to be given here too: every flag of agentgw serve is
+taken. What holds in one that runs, what is left of it and who is blocked tells
+GET /admin/v1/limits/explain on the operators' address.
 
 Exits with 0 where the question is answered, also if the call would be refused;
 2 where there is no such key; 3 where registry, settings or store cannot be read.`,
@@ -154,6 +156,10 @@ func (r rules) find(id string, stored []store.Key) (key *identity.Key, unserved 
 	return nil, ""
 }
 
+// readHere is what an answer of the command cannot know.
+const readHere = `Read from the files, flags and environment of this command. A gateway started with others has
+other limits, and may have blocked the tenant: GET /admin/v1/limits/explain on its operators' address.`
+
 // printAnswer is the answer for people.
 func printAnswer(w *tabwriter.Writer, a explain.Answer) {
 	call := fmt.Sprintf("%s.%s with key %s (%s)", printable(a.Service), printable(a.Action), a.Key, a.KeyFrom)
@@ -183,16 +189,12 @@ func printAnswer(w *tabwriter.Writer, a explain.Answer) {
 			r.Window, r.Mode, r.Source, printable(r.Applies))
 	}
 	fmt.Fprintf(w, "\nLimits are %s.\n", a.LimitsAre)
+	fmt.Fprintf(w, "%s\n", readHere)
 }
 
-// fromText is where a limit comes from; a burst beside its rate is not worth a
-// place of its own.
+// fromText is where a limit comes from.
 func fromText(l explain.Limit) string {
-	rate, burst := registry.ParsePosition(l.Source), registry.ParsePosition(l.BurstSource)
-	from := l.Source
-	if l.BurstSource != "" && !(rate.Line > 0 && rate.File == burst.File && rate.Line == burst.Line) {
-		from += ", burst: " + l.BurstSource
-	}
+	from := bothFrom(l.Source, l.BurstSource)
 	if l.WaitSource != "" {
 		from += ", wait: " + l.WaitSource
 	}

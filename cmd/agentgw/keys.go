@@ -51,14 +51,14 @@ Lists are separated by commas; '*' alone stands for everything.`,
 	f := cmd.Flags()
 	f.StringVar(&ask.id, "id", "", "the key's name: up to 64 of a-z 0-9 . _ - (required)")
 	f.StringVar(&ask.services, "services", "", "services that it may call (required)")
-	f.StringVar(&ask.users, "users", "", "users on whose behalf it may call (required)")
+	f.StringVar(&ask.users, "users", "", "users on whose behalf it may call (on_behalf_of; required)")
 	f.StringVar(&ask.actions, "actions", "", "patterns over SERVICE.ACTION that narrow the services, such as github.list_*")
 	f.StringVar(&ask.tenant, "tenant", "", "the named tenant that its calls are charged to")
 	f.StringVar(&ask.rps, "rps", "", "its own rate in calls a second, instead of the default")
 	f.StringVar(&ask.burst, "burst", "", "burst of --rps; the rate rounded up, at least 1, if not given")
-	f.StringVar(&ask.user, "user", "", "the user whose key this is, for rules")
-	f.StringVar(&ask.space, "space", "", "the space whose key this is, for rules")
-	f.StringVar(&ask.org, "org", "", "the organisation whose key this is, for rules")
+	f.StringVar(&ask.user, "user", "", "the user whose key this is, for rules and identity_limits; not for whom it may act (--users)")
+	f.StringVar(&ask.space, "space", "", "the space whose key this is, likewise")
+	f.StringVar(&ask.org, "org", "", "the organisation whose key this is, likewise")
 	f.StringVar(&ask.expires, "expires", "", "how long it is valid, such as 720h; for ever if not given")
 	f.BoolVar(&asJSON, "json", false, "print as JSON")
 	for _, name := range []string{"id", "services", "users"} {
@@ -164,12 +164,23 @@ func (c *cli) listKeys(keys []store.Key, now time.Time, asJSON bool) error {
 		return c.printJSON(lines)
 	}
 	return c.printTable(func(w *tabwriter.Writer) {
-		fmt.Fprintln(w, "ID\tSTATE\tSERVICES\tACTIONS\tUSERS\tTENANT\tCREATED\tEXPIRES")
+		fmt.Fprintln(w, "ID\tSTATE\tSERVICES\tACTIONS\tUSERS\tTENANT\tOWNER\tCREATED\tEXPIRES")
 		for _, l := range lines {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", l.ID, l.State, strings.Join(l.Services, ","),
-				orDash(strings.Join(l.Actions, ",")), printable(strings.Join(l.Users, ",")), orDash(l.Tenant), when(&l.CreatedAt), when(l.ExpiresAt))
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", l.ID, l.State, strings.Join(l.Services, ","),
+				orDash(strings.Join(l.Actions, ",")), printable(strings.Join(l.Users, ",")), orDash(l.Tenant), orDash(printable(l.owner())), when(&l.CreatedAt), when(l.ExpiresAt))
 		}
 	})
+}
+
+// owner is whose key it is, in words.
+func (l keyLine) owner() string {
+	var all []string
+	for _, of := range []struct{ what, who string }{{"user", l.User}, {"space", l.Space}, {"org", l.Org}} {
+		if of.who != "" {
+			all = append(all, of.what+" "+of.who)
+		}
+	}
+	return strings.Join(all, ", ")
 }
 
 func (c *cli) keysRevokeCommand() *cobra.Command {

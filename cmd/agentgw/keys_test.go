@@ -238,7 +238,7 @@ func TestKeysListAndRevoke(t *testing.T) {
 	b := newBench(t, stateRegistry)
 	s := b.store()
 	for _, k := range []store.Key{
-		{ID: "valid", Services: []string{"github"}, Actions: []string{"github.*"}, Users: []string{"a", "b"}, Tenant: "acme", CreatedAt: time.Unix(0, 1).UTC(), NotAfter: time.Unix(1<<33, 0)},
+		{ID: "valid", Services: []string{"github"}, Actions: []string{"github.*"}, Users: []string{"a", "b"}, Tenant: "acme", User: "u-7", Org: "dev", CreatedAt: time.Unix(0, 1).UTC(), NotAfter: time.Unix(1<<33, 0)},
 		{ID: "old", Services: []string{"*"}, Users: []string{"*"}, CreatedAt: time.Unix(0, 1), NotAfter: time.Unix(1, 0)},
 	} {
 		k.Digest[0] = k.ID[0]
@@ -247,9 +247,9 @@ func TestKeysListAndRevoke(t *testing.T) {
 		}
 	}
 	stdout, _ := b.want(exitDone, "keys", "list")
-	if want := `ID     STATE    SERVICES  ACTIONS   USERS  TENANT  CREATED               EXPIRES
-old    expired  *         -         *      -       1970-01-01T00:00:00Z  1970-01-01T00:00:01Z
-valid  valid    github    github.*  a,b    acme    1970-01-01T00:00:00Z  2242-03-16T12:56:32Z
+	if want := `ID     STATE    SERVICES  ACTIONS   USERS  TENANT  OWNER              CREATED               EXPIRES
+old    expired  *         -         *      -       -                  1970-01-01T00:00:00Z  1970-01-01T00:00:01Z
+valid  valid    github    github.*  a,b    acme    user u-7, org dev  1970-01-01T00:00:00Z  2242-03-16T12:56:32Z
 `; stdout != want {
 		t.Errorf("-want +got:\n%s", cmp.Diff(want, stdout))
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"log/slog"
+	"strconv"
 	"strings"
 
 	"agentgw/internal/literal"
@@ -18,7 +19,12 @@ func limitsInForce(r report) []any {
 		}
 		return slog.Group(name, attrs...)
 	}
-	return []any{group("keys", r.Keys), group("tenants", r.Tenants), group("services", r.Services), rulesInForce(r.Rules)}
+	queue := r.Process.queueText()
+	if r.Process.TenantQueue > 0 {
+		queue += " for " + r.Process.QueueWait + " at most"
+	}
+	process := slog.Group("process", slog.String("inflight", countText(r.Process.MaxInflight)), slog.String("queue of each tenant", queue))
+	return []any{group("keys", r.Keys), group("tenants", r.Tenants), group("services", r.Services), process, rulesInForce(r.Rules)}
 }
 
 // limitText is a limit in a few words, such as "5/s burst 10 inflight 8".
@@ -29,6 +35,9 @@ func limitText(l limit) string {
 	}
 	if l.MaxInflight != nil {
 		text += " inflight " + countText(l.MaxInflight)
+	}
+	if l.Weight > 1 {
+		text += " weight " + strconv.Itoa(l.Weight)
 	}
 	return text
 }

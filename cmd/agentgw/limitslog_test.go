@@ -29,19 +29,23 @@ func startWith(t *testing.T, host, file string) (*server, *lockedBuffer) {
 	if err := flags.Parse([]string{"--data-dir", t.TempDir(), "--listen", host + ":0", "--admin-listen", host + ":0"}); err != nil {
 		t.Fatal(err)
 	}
-	settings, err := config.Load(flags, nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
 	path := filepath.Join(t.TempDir(), "r.yaml")
 	if err := os.WriteFile(path, []byte(file), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	settings.Registry = path
 	snapshot, err := registry.Load(path)
 	if err != nil {
 		t.Fatal(err)
 	}
+	var server []config.Setting
+	for _, s := range snapshot.Server {
+		server = append(server, config.Setting{Name: s.Name, Value: s.Value, Where: s.Pos.String()})
+	}
+	settings, err := config.Load(flags, nil, server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	settings.Registry = path
 	said := &lockedBuffer{}
 	s, err := start(settings, snapshot, func() (*config.Settings, *registry.Snapshot, error) { return settings, snapshot, nil },
 		slog.New(slog.NewJSONHandler(said, nil)))
@@ -55,11 +59,11 @@ func startWith(t *testing.T, host, file string) (*server, *lockedBuffer) {
 // TestStartSaysTheLimits: the log of a start has every limit that holds, off
 // included.
 func TestStartSaysTheLimits(t *testing.T) {
-	_, said := startWith(t, "127.0.0.1", "tenants: {acme: {rps: 2.5, max_inflight: 8}, free: {rps: 0, max_inflight: 0}}\n"+
+	_, said := startWith(t, "127.0.0.1", "server: {max_inflight: 50, tenant_queue: 4}\ntenants: {acme: {rps: 2.5, max_inflight: 8, weight: 3}, free: {rps: 0, max_inflight: 0}}\n"+
 		"services: {search: {base_url: \"https://u.example\", rate_limit: {rps: 5}, max_inflight: 3}, rest: {base_url: \"https://u.example\"}}\n"+
 		strings.TrimSuffix(aKey, "\n")+"\n    limits: {rps: 1, burst: 2}\n")
 	var got struct {
-		Keys, Tenants, Services map[string]string
+		Keys, Tenants, Services, Process map[string]string
 	}
 	for line := range strings.Lines(said.String()) {
 		if strings.Contains(line, `"limits in force"`) {
@@ -70,7 +74,8 @@ func TestStartSaysTheLimits(t *testing.T) {
 	}
 	for what, maps := range map[string][2]map[string]string{
 		"keys":     {got.Keys, {"ci": "1/s burst 2", "all others": "20/s burst 40"}},
-		"tenants":  {got.Tenants, {"acme": "2.5/s burst 3 inflight 8", "free": "off", "all others": "100/s burst 200 inflight 32"}},
+		"tenants":  {got.Tenants, {"acme": "2.5/s burst 3 inflight 8 weight 3", "free": "off", "all others": "100/s burst 200 inflight 32"}},
+		"process":  {got.Process, {"inflight": "50", "queue of each tenant": "4 for 1s at most"}},
 		"services": {got.Services, {"search": "5/s burst 5 inflight 3", "rest": "off"}},
 	} {
 		if diff := cmp.Diff(maps[1], maps[0]); diff != "" {

@@ -175,7 +175,7 @@ func (l *live) switchLocked(ctx context.Context, next rules) error {
 	}
 	l.state.Store(&state{rules: next, since: l.clock.Now()})
 	l.keep(next.labels())
-	l.log.Info("limits in force", limitsInForce(newReport(next.snapshot, next.effective))...)
+	l.log.Info("limits in force", limitsInForce(newReport(next.snapshot, next.effective, next.settings))...)
 	return nil
 }
 

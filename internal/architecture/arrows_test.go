@@ -19,7 +19,7 @@ var arrows = map[string][]string{
 	"admin":       {"config", "explain", "registry", "secret"},
 	"config":      {"literal", "secret"},
 	"explain":     nil,
-	"gateway":     {"config", "explain", "identity", "ratelimit", "receipts", "registry", "rules", "vault"},
+	"gateway":     {"config", "explain", "identity", "literal", "ratelimit", "receipts", "registry", "rules", "vault"},
 	"identity":    {"secret"},
 	"literal":     nil,
 	"ratelimit":   nil,

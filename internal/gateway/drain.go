@@ -140,15 +140,20 @@ func (c *calls) remove(id string) {
 	delete(c.set, id)
 }
 
-// each calls f for a snapshot of the calls under way.
+// each calls f for a snapshot of the calls under way, first for those that wait:
+// of a slot that the end of another sets free nothing is to come to them.
 func (c *calls) each(f func(*running)) {
 	c.mu.Lock()
-	list := make([]*running, 0, len(c.set))
+	var waiting, others []*running
 	for _, r := range c.set {
-		list = append(list, r)
+		if r.waits {
+			waiting = append(waiting, r)
+		} else {
+			others = append(others, r)
+		}
 	}
 	c.mu.Unlock()
-	for _, r := range list {
+	for _, r := range append(waiting, others...) {
 		f(r)
 	}
 }

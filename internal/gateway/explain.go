@@ -9,6 +9,7 @@ import (
 	"agentgw/internal/config"
 	"agentgw/internal/explain"
 	"agentgw/internal/identity"
+	"agentgw/internal/literal"
 	"agentgw/internal/ratelimit"
 	"agentgw/internal/registry"
 	"agentgw/internal/rules"
@@ -147,7 +148,7 @@ func (x Explainer) queue(tenant *ratelimit.Ref) explain.Limit {
 	case x.Settings.TenantQueueWait == 0:
 		q.Off, q.Source = true, x.source(wait)
 	default:
-		q.MaxQueued, q.Wait, q.WaitSource = x.Settings.TenantQueue, x.Settings.TenantQueueWait.String(), x.source(wait)
+		q.MaxQueued, q.Wait, q.WaitSource = x.Settings.TenantQueue, literal.Span(x.Settings.TenantQueueWait), x.source(wait)
 	}
 	if x.Levels != nil {
 		waiting := x.Levels.Look(tenant, x.Nanos.Nanos()).Waiting

@@ -7,6 +7,7 @@ import (
 
 	"agentgw/internal/explain"
 	"agentgw/internal/identity"
+	"agentgw/internal/literal"
 	"agentgw/internal/registry"
 	"agentgw/internal/rules"
 )
@@ -23,7 +24,7 @@ func (x Explainer) rules(v *view, key *identity.Key, tenant string, q explain.Qu
 		compiled[r.Name] = i
 		if r.Identity {
 			e := explain.Rule{
-				Step: 5, Name: r.Name, Key: r.Name, Window: r.Window.String(), Max: strconv.FormatInt(r.Most(), 10), Count: r.Of,
+				Step: 5, Name: r.Name, Key: r.Name, Window: literal.Span(r.Window), Max: strconv.FormatInt(r.Most(), 10), Count: r.Of,
 				Mode: registry.ModeEnforce, OnStoreFailure: r.OnStoreFailure, Source: r.Pos.String(),
 			}
 			list = append(list, x.applied(e, v, i, call))
@@ -31,7 +32,7 @@ func (x Explainer) rules(v *view, key *identity.Key, tenant string, q explain.Qu
 	}
 	for _, r := range x.Registry.Rules {
 		e := explain.Rule{
-			Step: 5, Name: r.Name, Key: r.Key, Window: r.Window.String(), Max: r.Max, Count: r.Count, When: r.When, Cost: r.Cost,
+			Step: 5, Name: r.Name, Key: r.Key, Window: literal.Span(r.Window), Max: r.Max, Count: r.Count, When: r.When, Cost: r.Cost,
 			Mode: r.Mode, OnStoreFailure: r.OnStoreFailure, Source: r.Pos.String(), Applies: "no: a max of 0 switches it off",
 		}
 		if e.Max == "" {

@@ -48,7 +48,7 @@ identity_limits: {user: 3, org: 4}
 	}
 	bytes := 2 * (int64(len(plainCall("tools", "ann"))) + int64(len(`{"hello":1}`)))
 	base := func(name, key, most string) explain.Rule {
-		return explain.Rule{Step: 5, Name: name, Key: key, Window: "1h0m0s", Max: most, Count: registry.CountRequests, Mode: "enforce", OnStoreFailure: "open"}
+		return explain.Rule{Step: 5, Name: name, Key: key, Window: "1h", Max: most, Count: registry.CountRequests, Mode: "enforce", OnStoreFailure: "open"}
 	}
 	with := func(r explain.Rule, change func(*explain.Rule)) explain.Rule {
 		change(&r)

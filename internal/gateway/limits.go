@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"agentgw/internal/literal"
 	"agentgw/internal/ratelimit"
 	"agentgw/internal/registry"
 )
@@ -104,16 +105,16 @@ func (g *Gateway) refusal(call *Call, v ratelimit.Verdict) *Error {
 		if call.nested {
 			return nestedRefusal(e)
 		}
-		e.Message += "; nothing was charged; call again when a call or stream has ended"
+		e.Message += call.waitInWords() + "; nothing was charged; call again when a call or stream has ended"
 	case v.Outcome == ratelimit.Blocked:
 		e = refuse(TenantBlocked, tenantBlocked)
 		e.Never = v.Never
 	case v.Limit == ratelimit.KindRule:
 		e.Limit, e.Message = v.Rule, ruleRefusal(call, v)
 	case v.Limit == ratelimit.KindKey && starved:
-		e.Message = fmt.Sprintf("this key was refused for want of an in-flight place more often than ten times its limit of %d calls at once, refilled over %s; from here on it pays for each such refusal: wait %s, and call again when a call or stream has ended", reading.Quota, reading.Window, inWords(v.Wait))
+		e.Message = fmt.Sprintf("this key was refused for want of an in-flight place more often than ten times its limit of %d calls at once, refilled over %s; from here on it pays for each such refusal: wait %s, and call again when a call or stream has ended", reading.Quota, literal.Span(reading.Window), inWords(v.Wait))
 	default:
-		e.Message = fmt.Sprintf("the %s limit is %d calls at once, refilled over %s; wait %s and call again", e.Limit, reading.Quota, reading.Window, inWords(v.Wait))
+		e.Message = fmt.Sprintf("the %s limit is %d calls at once, refilled over %s; wait %s and call again", e.Limit, reading.Quota, literal.Span(reading.Window), inWords(v.Wait))
 	}
 	return e
 }

@@ -52,7 +52,7 @@ func TestARulePerAddress(t *testing.T) {
 		t.Errorf("Retry-After %v, the window lasts 55 s", after)
 	}
 	if !slices.Equal(got.violated(), []string{"per-ip"}) || got.fields(t)["per-ip"].left != 0 || got.header.Get("X-Should-Retry") != "" ||
-		!strings.Contains(got.body, "the rule per-ip allows 3 calls in each 1m0s, and they are used up; wait 55s and call again") {
+		!strings.Contains(got.body, "the rule per-ip allows 3 calls in each 1m, and they are used up; wait 55s and call again") {
 		t.Errorf("%v %s", got.header, got.body)
 	}
 	if r := w.ledger.all(); r[len(r)-1].Limit != "per-ip" || r[len(r)-1].Code != "rate_limited" || w.counted("rate_limited", "per-ip") != 1 {
@@ -83,6 +83,9 @@ func TestIdentityLimits(t *testing.T) {
 	}
 	got := w.act("u2", plainCall("tools", ""))
 	got.want(t, "the user's fourth", 429, "rate_limited", "user")
+	if !strings.Contains(got.body, `"detail":"the identity limit user allows 3 calls in each 1s, and they are used up; `) {
+		t.Error(got.body)
+	}
 	if left := got.left(t); left["user"] != 0 || left["org"] != 1 || got.retryAfter(t) > 2*time.Second {
 		t.Errorf("%v, %v", left, got.header)
 	}
@@ -172,7 +175,7 @@ func TestRulesCountBytes(t *testing.T) {
 	}
 	got := w.act("a", body)
 	got.want(t, "past the line", 429, "rate_limited", "traffic")
-	if !strings.Contains(got.body, "the rule traffic allows 524288 bytes in each 1m0s, and they are used up; wait 55s") {
+	if !strings.Contains(got.body, "the rule traffic allows 524288 bytes in each 1m, and they are used up; wait 55s") {
 		t.Errorf("%s", got.body)
 	}
 	w.clock.Advance(55 * time.Second)

@@ -22,6 +22,7 @@ type Call struct {
 	view      *view           // the one registry snapshot that decides this call
 	account   *account        // of Key, in view
 	uses      []ratelimit.Use // the rules that apply to it; nil before step 5
+	waited    bool            // it had a place in the queue
 	nested    bool            // it serves another of its tenant's, and may not wait; false before step 5
 }
 

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"agentgw/internal/literal"
 	"agentgw/internal/ratelimit"
 	"agentgw/internal/receipts"
 )
@@ -29,11 +30,25 @@ func (c *Call) queue() int64 {
 	return int64(c.view.settings.TenantQueue)
 }
 
+// waitInWords is what a refusal for want of a slot says of the queue.
+func (c *Call) waitInWords() string {
+	switch most := c.queue(); {
+	case c.waited:
+		return ", and none came free in the " + literal.Span(c.view.settings.TenantQueueWait) + " that a call may wait"
+	case most == 1:
+		return ", and one call waits already, as many as may"
+	case most > 1:
+		return fmt.Sprintf(", and %d calls wait already, as many as may", most)
+	}
+	return ""
+}
+
 // wait waits for the slots that place is for. All that can end it but the slots
 // themselves is a cause of one context. A caller that hangs up, a tenant that is
 // blocked and a gateway that drains end it at once, and nothing was taken.
 func (g *Gateway) wait(call *Call, place *ratelimit.Place, v ratelimit.Verdict, at *attempt) (ratelimit.Ticket, ratelimit.Verdict, *Error) {
 	began, how := g.clock.Now(), waitLeft
+	call.waited = true
 	defer func() {
 		place.Leave(g.nanos.Nanos()) // on a panic too; after End it does nothing
 		at.queued = g.clock.Now().Sub(began)

@@ -104,7 +104,11 @@ func TestNobodyWaitsPastTheLimit(t *testing.T) {
 	first := w.later(t, "k", plainCall("tools", ""))
 	w.clock.Advance(time.Second)
 	second := w.later(t, "k", plainCall("tools", ""))
-	w.act("k", plainCall("tools", "")).want(t, "with two waiting", 429, "concurrency_limited", "tenant")
+	atOnce := w.act("k", plainCall("tools", ""))
+	atOnce.want(t, "with two waiting", 429, "concurrency_limited", "tenant")
+	if !strings.Contains(atOnce.body, " taken, and 2 calls wait already, as many as may; nothing was charged; ") {
+		t.Error(atOnce.body)
+	}
 	if r := w.lastClosing(); r.QueueMicros != 0 {
 		t.Errorf("refused at once: %+v", r)
 	}
@@ -117,6 +121,9 @@ func TestNobodyWaitsPastTheLimit(t *testing.T) {
 	w.clock.Advance(time.Nanosecond)
 	got := <-first
 	got.want(t, "two seconds", 429, "concurrency_limited", "tenant")
+	if !strings.Contains(got.body, " taken, and none came free in the 2s that a call may wait; nothing was charged; ") {
+		t.Error(got.body)
+	}
 	if d := got.retryAfter(t); d < time.Second || d > 10*time.Second {
 		t.Errorf("Retry-After %v", d)
 	}

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 
 	"agentgw/internal/identity"
+	"agentgw/internal/literal"
 	"agentgw/internal/ratelimit"
 	"agentgw/internal/registry"
 	"agentgw/internal/rules"
@@ -74,7 +75,7 @@ func (g *Gateway) showObserved(call *Call) {
 			if r.Name == u.Rule.Name() && r.ObservedDue(g.clock.Now()) {
 				reading := u.Reading()
 				g.log.LogAttrs(context.WithoutCancel(call.In.Context()), slog.LevelInfo, "a rule that observes would have refused a call",
-					slog.String("rule", r.Name), slog.Int64("max", reading.Quota), slog.String("window", r.Window.String()),
+					slog.String("rule", r.Name), slog.Int64("max", reading.Quota), slog.String("window", literal.Span(r.Window)),
 					slog.String("key", call.Key.ID), slog.String("request", call.RequestID))
 			}
 		}
@@ -113,22 +114,25 @@ func ruleRefusal(call *Call, v ratelimit.Verdict) string {
 			u = call.uses[i]
 		}
 	}
-	of := ""
+	of, name := "", "the rule "+v.Rule
 	for _, r := range call.view.rules.Rules() {
 		if r.Name == v.Rule {
 			of = r.Of
+			if r.Identity {
+				name = "the identity limit " + v.Rule
+			}
 		}
 	}
-	most := counted(u.Reading().Quota, of)
+	most, window := counted(u.Reading().Quota, of), literal.Span(u.Rule.Window())
 	switch {
 	case u.Max < 0:
-		return fmt.Sprintf("the rule %s cannot tell how much it allows this call, from what was sent with it", v.Rule)
+		return name + " cannot tell how much it allows this call, from what was sent with it"
 	case u.Max == 0:
-		return fmt.Sprintf("the rule %s allows this call nothing", v.Rule)
+		return name + " allows this call nothing"
 	case v.Never:
-		return fmt.Sprintf("the rule %s allows %s in each %s, and this call alone is more: however long you wait, it will be refused", v.Rule, most, u.Rule.Window())
+		return fmt.Sprintf("%s allows %s in each %s, and this call alone is more: however long you wait, it will be refused", name, most, window)
 	}
-	return fmt.Sprintf("the rule %s allows %s in each %s, and they are used up; wait %s and call again", v.Rule, most, u.Rule.Window(), inWords(v.Wait))
+	return fmt.Sprintf("%s allows %s in each %s, and they are used up; wait %s and call again", name, most, window, inWords(v.Wait))
 }
 
 // counted is an amount of what a rule counts.

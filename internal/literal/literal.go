@@ -168,6 +168,17 @@ func DefaultBurst(rps float64) int { return int(max(1, math.Ceil(rps))) }
 // Number prints f as it would be written here.
 func Number(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }
 
+// Span is a duration as people write it: 1m and not 1m0s, 24h and not 24h0m0s.
+func Span(d time.Duration) string {
+	s := d.String()
+	for _, idle := range []string{"m0s", "h0m"} {
+		if strings.HasSuffix(s, idle) {
+			s = s[:len(s)-2]
+		}
+	}
+	return s
+}
+
 // Quote quotes a text for an error, cutting what is long.
 func Quote(s string) string {
 	if r := []rune(s); len(r) > 64 {

@@ -146,6 +146,17 @@ func TestQuoteCutsWhatIsLong(t *testing.T) {
 
 // TestDaysAreWrittenInHours: somebody who thinks in days is told how many hours
 // to write.
+func TestSpanLeavesOutWhatIsNothing(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0: "0s", time.Second: "1s", 250 * time.Millisecond: "250ms", time.Minute: "1m", 10 * time.Minute: "10m", 90 * time.Second: "1m30s",
+		time.Hour: "1h", 24 * time.Hour: "24h", 90 * time.Minute: "1h30m", time.Hour + time.Second: "1h0m1s",
+	} {
+		if got := literal.Span(d); got != want {
+			t.Errorf("%v: %s, want %s", d, got, want)
+		}
+	}
+}
+
 func TestDaysAreWrittenInHours(t *testing.T) {
 	for text, want := range map[string]string{
 		"30d":                   `"30d" is in days, which are written in hours: 720h`,
