@@ -22,7 +22,7 @@ func TestEveryCommandSpeaksJSON(t *testing.T) {
 		"keys create": "keys create --id made --services * --users *", "keys list": "keys list", "keys revoke": "keys revoke made",
 		"credentials set": "credentials set --service search --from-file secret", "credentials list": "credentials list",
 		"credentials remove": "credentials remove --service search",
-		"receipts list":      "receipts list", "receipts show": "receipts show aa", "receipts prove": "receipts prove aa", "receipts tail": "receipts tail", "receipts key": "receipts key",
+		"receipts list":      "receipts list", "receipts show": "receipts show aa", "receipts prove": "receipts prove aa", "receipts export": "receipts export --tenant acme --out exported", "receipts tail": "receipts tail", "receipts key": "receipts key",
 		"receipts checkpoint": "receipts checkpoint", "receipts verify": "receipts verify data --vkey vkey --anchor anchor",
 		"serve": "", "demo": "", // below: they run until they are told to stop
 	}
@@ -30,7 +30,7 @@ func TestEveryCommandSpeaksJSON(t *testing.T) {
 	b.write("secret", []byte("user:password"))
 	// In this order, since some make what others work on.
 	order := []string{"check", "completion", "help", "version", "keys create", "explain", "keys list", "keys revoke", "credentials set", "credentials list",
-		"credentials remove", "receipts list", "receipts show", "receipts prove", "receipts tail", "receipts key", "receipts checkpoint", "receipts verify", "demo", "serve"}
+		"credentials remove", "receipts list", "receipts show", "receipts prove", "receipts export", "receipts tail", "receipts key", "receipts checkpoint", "receipts verify", "demo", "serve"}
 	var there []string
 	var walk func(cmd *cobra.Command, path string)
 	walk = func(cmd *cobra.Command, path string) {

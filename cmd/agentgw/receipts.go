@@ -28,6 +28,7 @@ or refused. All of it works on the data folder, whether a gateway is running or 
 		c.receiptsTailCommand(),
 		c.receiptsVerifyCommand(),
 		c.receiptsProveCommand(),
+		c.receiptsExportCommand(),
 		c.receiptsKeyCommand(),
 		c.receiptsCheckpointCommand(),
 	)

@@ -15,7 +15,7 @@ import (
 type receiptFilter struct {
 	tenant, key, service, request, decision string
 	why                                     string // a code, an ending, or stillRunning
-	since                                   time.Time
+	since, until                            time.Time
 }
 
 // stillRunning is why a receipt that has an intent alone is as it is.
@@ -27,7 +27,7 @@ func (f receiptFilter) wants(r *receipts.Record) bool {
 	return (is(f.tenant, r.Tenant) || "tenant:"+f.tenant == r.Tenant) &&
 		is(f.key, r.Key) && is(f.service, r.Service) && is(f.request, r.RequestID) && is(f.decision, r.Decision) &&
 		(is(f.why, r.Code) || f.why == string(r.Ending) || f.why == stillRunning && r.Kind == receipts.KindIntent) &&
-		!r.Time.Before(f.since)
+		!r.Time.Before(f.since) && (f.until.IsZero() || r.Time.Before(f.until))
 }
 
 // check refuses words that no receipt can have: a list that is empty because of
@@ -55,7 +55,9 @@ func (f receiptFilter) check() error {
 }
 
 // parseSince reads a moment, the day that begins with one, or how long ago.
-func parseSince(s string, now time.Time) (time.Time, error) {
+func parseSince(s string, now time.Time) (time.Time, error) { return parseMoment("--since", s, now) }
+
+func parseMoment(flag, s string, now time.Time) (time.Time, error) {
 	if s == "" {
 		return time.Time{}, nil
 	}
@@ -66,7 +68,7 @@ func parseSince(s string, now time.Time) (time.Time, error) {
 	}
 	d, err := literal.Duration(s)
 	if err != nil {
-		return time.Time{}, fmt.Errorf("--since: %w; or a time (2026-01-02T15:04:05Z) or a day (2026-01-02)", err)
+		return time.Time{}, fmt.Errorf("%s: %w; or a time (2026-01-02T15:04:05Z) or a day (2026-01-02)", flag, err)
 	}
 	return now.Add(-d), nil
 }

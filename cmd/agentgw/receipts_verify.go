@@ -4,9 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
-	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -28,7 +26,8 @@ func (c *cli) receiptsVerifyCommand() *cobra.Command {
 		Long: `Prove offline, with the verifier key alone, that no receipt was altered, reordered or
 inserted and, up to an anchor, that none is missing. PATH is a data folder, a copy of one
 that holds only its receipts, or the receipts folder itself; the gateway may be running.
-Or it is a file with the proof of one receipt, which takes no anchor.
+Or it is a file: the proof of one receipt, which takes no anchor, or an export, whose
+anchor is an older checkpoint of the tenant's tree.
 
 --vkey is a file with what "receipts key" printed, --anchor one with what "receipts
 checkpoint" printed, or with the checkpoint at the end of a tenant's proof; both prove
@@ -37,7 +36,7 @@ them. A key inside the log is shown and never trusted.
 
 Exits with 0 where all holds up to the anchor, 1 where something does not hold, 2 where
 the key is not the log's, 3 where the log cannot be read or there is none, and 4 where all holds but it is
-not proven that nothing is missing: no anchor, or the log itself declares gaps.`,
+not proven that nothing is missing: no anchor, a selection, or the log itself declares gaps.`,
 		Args: oneArgument("PATH"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if vkeyFile == "" {
@@ -60,6 +59,10 @@ not proven that nothing is missing: no anchor, or the log itself declares gaps.`
 				}
 				// An empty file is an anchor that got lost, not none.
 				pinned = append([]byte{}, pinned...)
+			}
+			if export, ok := openExport(args[0]); ok {
+				defer func() { _ = export.Close() }()
+				return c.verifyExport(export, strings.TrimSpace(string(vkey)), pinned, asJSON)
 			}
 			report, err := receipts.Verify(args[0], strings.TrimSpace(string(vkey)), pinned, c.progress())
 			switch {
@@ -159,11 +162,7 @@ func printProven(w io.Writer, proven, not []string) {
 // printContents tells what the log holds. Of one that was read in part it would
 // be wrong.
 func printContents(w io.Writer, r *receipts.Report) {
-	var kinds []string
-	for _, k := range slices.Sorted(maps.Keys(r.Kinds)) {
-		kinds = append(kinds, fmt.Sprintf("%d %s", r.Kinds[k], k))
-	}
-	fmt.Fprintf(w, "kinds\t%s\n", cell(strings.Join(kinds, ", ")))
+	fmt.Fprintf(w, "kinds\t%s\n", kinds(r.Kinds))
 	fmt.Fprintf(w, "files\t%d segments, %d batches, %d signatures checked\n", r.Segments, r.Batches, r.Checkpoints)
 	fmt.Fprintf(w, "tenants\t%d\n", r.Tenants)
 	fmt.Fprintf(w, "repaired tails\t%d\n", r.Repaired)

@@ -114,31 +114,44 @@ type verification struct {
 
 // readAnchor reads the anchor; done means that the report is final.
 func (v *verification) readAnchor(anchor []byte) (done bool, err error) {
-	// The line end of a note is easily lost on the way through a shell.
-	c, err := openCheckpoint(fmt.Appendf(nil, "%s\n", bytes.TrimSpace(anchor)), v.keys)
-	var unverified *note.UnverifiedNoteError
-	var forged *note.InvalidSignatureError
-	why := ""
+	c, why, err := openAnchor(anchor, v.keys)
 	switch {
-	case err == nil && c.Origin == v.origin:
+	case err != nil:
+		return true, err
+	case why != "":
+	case c.Origin == v.origin:
 		v.anchor = &target{checkpoint: c, name: "the anchor"}
 		v.report.Anchor = c.Size
 		return false, nil
-	case err == nil && v.keys.isTree(c.Origin) && c.Size > 0:
+	case c.Size > 0:
 		v.tenant = &treeTarget{checkpoint: c}
 		v.report.TreeAnchor = &TreeAnchor{Origin: c.Origin, Size: c.Size}
 		return false, nil
-	case err == nil:
-		why = "the anchor is of another log, " + c.Origin
-	case errors.As(err, &unverified):
-		why = "the anchor is not signed by the given key"
-	case errors.As(err, &forged):
-		why = "the anchor's signature is forged: it names the given key and is not by it"
 	default:
-		return true, fmt.Errorf("the anchor %w: %w", ErrUsage, err)
+		why = "the anchor is of a tenant's tree without a record"
 	}
 	v.report.Verdict, v.report.Why = Untrusted, why
 	return true, nil
+}
+
+// openAnchor opens a checkpoint that was kept elsewhere, of the log or of a
+// tenant's tree. why tells that it cannot be trusted.
+func openAnchor(anchor []byte, keys *treeKeys) (c checkpoint, why string, err error) {
+	// The line end of a note is easily lost on the way through a shell.
+	c, err = openCheckpoint(fmt.Appendf(nil, "%s\n", bytes.TrimSpace(anchor)), keys)
+	var unverified *note.UnverifiedNoteError
+	var forged *note.InvalidSignatureError
+	switch {
+	case err == nil && (c.Origin == keys.log.Name() || keys.isTree(c.Origin)):
+		return c, "", nil
+	case err == nil:
+		return c, "the anchor is of another log, " + c.Origin, nil
+	case errors.As(err, &unverified):
+		return c, "the anchor is not signed by the given key", nil
+	case errors.As(err, &forged):
+		return c, "the anchor's signature is forged: it names the given key and is not by it", nil
+	}
+	return c, "", fmt.Errorf("the anchor %w: %w", ErrUsage, err)
 }
 
 // readCheckpointFile reads the newest checkpoint before the segments are read:
