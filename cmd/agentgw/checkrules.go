@@ -40,8 +40,8 @@ func ruleLines(s *registry.Snapshot) []ruleLine {
 	}
 	for _, r := range s.Rules {
 		list = append(list, ruleLine{
-			Name: r.Name, Key: r.Key, When: r.When, Count: r.Count, Max: mostText(r.Max, r.Most), Window: literal.Span(r.Window), Mode: r.Mode,
-			Source: r.Pos.String(),
+			Name: r.Name, Key: literal.Mask(r.Key), When: literal.Mask(r.When), Count: literal.Mask(r.Count), Max: literal.Mask(mostText(r.Max, r.Most)),
+			Window: literal.Span(r.Window), Mode: r.Mode, Source: r.Pos.String(),
 		})
 	}
 	return list

@@ -36,8 +36,7 @@ func problemsOf(err error) registry.Problems {
 // problemAt is a problem of a setting: outside a file, where is flag or
 // environment, and the path its name there.
 func problemAt(where, name, what string) registry.Problem {
-	at := registry.ParsePosition(where)
-	return registry.Problem{File: at.File, Line: at.Line, Column: at.Column, Path: name, What: what}
+	return registry.NewProblem(registry.ParsePosition(where), name, what)
 }
 
 // together finds limits of the file and of the settings that must not be run

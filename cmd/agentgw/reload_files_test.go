@@ -24,7 +24,7 @@ type configSeen struct {
 	InForce bool                           `json:"in_force"`
 	Failure *struct {
 		At, Since string
-		Problems  []struct{ What string }
+		Problems  []struct{ Path, What string }
 	} `json:"last_error"`
 }
 
@@ -92,7 +92,11 @@ func TestReloadOfWhatIsNoRegistry(t *testing.T) {
 			(got.OnDisk.SHA256 != "") != c.hash || (got.OnDisk.Error != "") == c.hash {
 			t.Errorf("%s: %+v", c.name, got)
 		}
-		if status, body := r.operate(http.MethodGet, "/readyz?verbose", ""); status != http.StatusOK || !strings.Contains(body, c.want) {
+		want := c.want
+		if got.Failure.Problems[0].Path != "" { // without a token, where it is and not what
+			want = r.file + ":"
+		}
+		if status, body := r.operate(http.MethodGet, "/readyz?verbose", ""); status != http.StatusOK || !strings.Contains(body, want) {
 			t.Errorf("%s: readyz says %d %s", c.name, status, body)
 		}
 		if got := r.admitted(1); got != 1 {

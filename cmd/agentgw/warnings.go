@@ -23,11 +23,8 @@ func warnings(snapshot *registry.Snapshot) registry.Problems {
 		if service.AllowPrivate || !private(service.BaseURL.Hostname()) {
 			continue
 		}
-		list = append(list, registry.Problem{
-			File: service.BaseURLPos.File, Line: service.BaseURLPos.Line, Column: service.BaseURLPos.Column,
-			Path: "services." + name + ".base_url",
-			What: "every call will be refused: the address is private, loopback or link-local; if it is meant, add allow_private: true",
-		})
+		list = append(list, registry.NewProblem(service.BaseURLPos, "services."+name+".base_url",
+			"every call will be refused: the address is private, loopback or link-local; if it is meant, add allow_private: true"))
 	}
 	list.Sort()
 	return list

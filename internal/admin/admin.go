@@ -10,12 +10,15 @@ package admin
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"agentgw/internal/explain"
+	"agentgw/internal/registry"
 	"agentgw/internal/secret"
 )
 
@@ -63,6 +66,8 @@ func Handler(m *Metrics, token secret.Text, o Operations) http.Handler {
 
 // ready answers /readyz. A registry file that cannot be used is told to whoever
 // asks for more (?verbose), but takes nobody out of service: the old one serves.
+// Of each problem it has the place and not the words, which may quote the file;
+// those want the token.
 func ready(o Operations) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if err := o.Ready(); err != nil {
@@ -75,9 +80,24 @@ func ready(o Operations) http.HandlerFunc {
 			return
 		}
 		if f := o.Config().Failure; f != nil {
-			fmt.Fprintf(w, "registry: the file cannot be used since %s; what was served before is still served\n%v\n", stamp(f.Since), f.Err)
+			fmt.Fprintf(w, "registry: the file cannot be used since %s; what was served before is still served\n", stamp(f.Since))
+			sayPlaces(w, f.Err)
 			return
 		}
 		fmt.Fprintln(w, "registry: the file is in force")
 	}
+}
+
+// sayPlaces says what is wrong with a registry file to whoever has shown no token:
+// each place, or why there was no file to look at.
+func sayPlaces(w io.Writer, err error) {
+	var problems registry.Problems
+	if !errors.As(err, &problems) {
+		fmt.Fprintln(w, err)
+		return
+	}
+	for _, p := range problems {
+		fmt.Fprintln(w, p.Where())
+	}
+	fmt.Fprintln(w, "what is wrong there is told by GET /admin/v1/config, with the operators' token, by the log, and by agentgw check")
 }

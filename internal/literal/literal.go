@@ -5,7 +5,8 @@
 // nobody's limit is silently another than the one that was written.
 //
 // Errors say what is wrong with the text and end a sentence that begins with
-// the setting's name. They quote the text, so a secret must not be read here.
+// the setting's name. They quote the text, as Quote does, so a secret must not be
+// read here.
 package literal
 
 import (
@@ -179,8 +180,9 @@ func Span(d time.Duration) string {
 	return s
 }
 
-// Quote quotes a text for an error, cutting what is long.
+// Quote quotes a text for an error, masked (see Mask), and cuts what is long.
 func Quote(s string) string {
+	s = Mask(s) // before a key is cut to what does not look like one
 	if r := []rune(s); len(r) > 64 {
 		return strconv.Quote(string(r[:64])) + "..."
 	}

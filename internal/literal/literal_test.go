@@ -3,6 +3,7 @@ package literal_test
 import (
 	"fmt"
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -169,5 +170,23 @@ func TestDaysAreWrittenInHours(t *testing.T) {
 		if _, err := literal.Duration(text); err == nil || err.Error() != want {
 			t.Errorf("%s: %v, want %s", text, err, want)
 		}
+	}
+}
+
+// TestKeysAreMasked: a gateway's key is not repeated, whole or in part, wherever in
+// a text it stands and however little of that is kept; what is short enough to be a
+// name is.
+func TestKeysAreMasked(t *testing.T) {
+	const twenty = "agw_0123456789abcdefGHIJ"
+	for in, want := range map[string]string{
+		twenty: "agw_[redacted]", twenty + "KLMNOPQRSTUVWXYZ": "agw_[redacted]", "Bearer x" + twenty + "\n" + twenty + ".": "Bearer xagw_[redacted]\nagw_[redacted].",
+		twenty[:23]: twenty[:23], "agw_a-key-of-ours-with-a-name": "agw_a-key-of-ours-with-a-name", "": "",
+	} {
+		if got := literal.Mask(in); got != want {
+			t.Errorf("%q: %q, want %q", in, got, want)
+		}
+	}
+	if got := literal.Quote(strings.Repeat("x", 50) + twenty); got != `"`+strings.Repeat("x", 50)+`agw_[redacted]"` {
+		t.Error(got)
 	}
 }

@@ -12,58 +12,57 @@ import (
 // parseURL reads the address of an upstream: http or https, a host, perhaps a
 // port and a path, and nothing else. It looks at the text itself before
 // net/url does, which mends or overlooks part of what is refused here.
+//
+// Errors quote no more of it than a host or a port: somebody may have put a
+// password or a token into it, and where that begins is anybody's guess.
 func parseURL(s string) (*url.URL, error) {
 	scheme, rest, ok := strings.Cut(s, "://")
 	if !ok || scheme != "http" && scheme != "https" {
-		return nil, fmt.Errorf("%s does not begin with http:// or https://", literal.Quote(withoutUserinfo(s)))
+		return nil, errors.New("does not begin with http:// or https://")
 	}
 	authority, _, _ := strings.Cut(rest, "/")
 	if strings.Contains(authority, "@") {
-		// Not quoted: it may be a password.
-		return nil, errors.New("a URL with a user name or password is not taken: declare a credential instead")
+		return nil, errUserinfo
 	}
 	for _, c := range []byte(s) {
 		switch {
 		case c <= ' ' || c >= 0x7f || c == '\\':
-			return nil, fmt.Errorf("%s holds %q", literal.Quote(s), string(rune(c)))
+			return nil, fmt.Errorf("holds %q", string(rune(c)))
 		case c == '?':
 			return nil, errors.New("a URL with a query (?) is not taken: declare parameters instead")
 		case c == '#':
 			return nil, errors.New("a URL with a fragment (#) is not taken")
 		case c == '{' || c == '}':
-			return nil, fmt.Errorf("%s holds %q: a variable belongs in an action's path", literal.Quote(s), string(rune(c)))
+			return nil, fmt.Errorf("holds %q: a variable belongs in an action's path", string(rune(c)))
 		}
 	}
 	host, port, hasPort := literal.SplitHostPort(authority)
-	if err := literal.Host(host); err != nil {
-		return nil, err
+	err := literal.Host(host)
+	if err == nil && hasPort {
+		_, err = literal.Port(port)
 	}
-	if hasPort {
-		if _, err := literal.Port(port); err != nil {
-			return nil, err
-		}
+	if err != nil && strings.Contains(rest, "@") {
+		return nil, errUserinfo // with a slash in the password
+	}
+	if err != nil {
+		return nil, err
 	}
 	u, err := url.Parse(s)
 	if err != nil {
-		return nil, fmt.Errorf("%s is not a URL", literal.Quote(s))
+		return nil, errors.New("is not a URL")
 	}
 	escaped := strings.TrimRight(u.EscapedPath(), "/")
 	if err := checkPath(escaped); err != nil {
 		return nil, err
 	}
 	if u.Host != authority || u.EscapedPath() != rest[len(authority):] {
-		return nil, fmt.Errorf("%s can be read in two ways", literal.Quote(s))
+		return nil, errors.New("can be read in two ways")
 	}
 	u.Path, u.RawPath = strings.TrimRight(u.Path, "/"), strings.TrimRight(u.RawPath, "/")
 	return u, nil
 }
 
-func withoutUserinfo(s string) string {
-	if i := strings.LastIndexByte(s, '@'); i >= 0 {
-		return "..." + s[i:]
-	}
-	return s
-}
+var errUserinfo = errors.New("a URL with a user name or password is not taken: declare a credential instead")
 
 // checkPath refuses an escaped path with an empty or a dot segment: upstreams
 // disagree on what these mean, and a prefix that one of them resolves is none.

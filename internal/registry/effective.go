@@ -73,8 +73,7 @@ func (s *Snapshot) Effective(d Defaults) (*Effective, error) {
 	var problems Problems
 	setting := func(name, format string, args ...any) {
 		place, there := cutLast(d.from(name))
-		at := ParsePosition(place)
-		problems = append(problems, Problem{File: at.File, Line: at.Line, Column: at.Column, Path: there, What: fmt.Sprintf(format, args...)})
+		problems = append(problems, NewProblem(ParsePosition(place), there, fmt.Sprintf(format, args...)))
 	}
 	if err := literal.CheckRate(e.key.RPS, e.key.Burst); err != nil {
 		setting(settingKeyBurst, "%v", err)
@@ -92,10 +91,7 @@ func (s *Snapshot) Effective(d Defaults) (*Effective, error) {
 	}
 	for i, k := range s.Keys {
 		if err := e.CheckKey(k.Rate); err != nil && k.Rate != nil {
-			problems = append(problems, Problem{
-				File: k.Rate.Pos.File, Line: k.Rate.Pos.Line, Column: k.Rate.Pos.Column,
-				Path: fmt.Sprintf("keys[%d].limits.rps", i), What: err.Error(),
-			})
+			problems = append(problems, NewProblem(k.Rate.Pos, fmt.Sprintf("keys[%d].limits.rps", i), err.Error()))
 		}
 	}
 	if len(problems) > 0 {

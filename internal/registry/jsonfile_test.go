@@ -35,7 +35,7 @@ func TestJSONOfProgramsIsAsStrict(t *testing.T) {
 	want := `r.json:2:2: version: is given twice; the first is at 1:2
 r.json:2:15: Server: unknown key; did you mean server?
 r.json:2:28: server: differs only by case from "Server" at 2:15
-r.json:2:80: services.a.base_url: "7" does not begin with http:// or https://
+r.json:2:80: services.a.base_url: does not begin with http:// or https://
 r.json:2:92: services.a.timeout: "30" has no unit: write 250ms, 30s or 10m`
 	if err == nil || err.Error() != want {
 		t.Errorf("%v", err)

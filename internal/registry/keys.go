@@ -139,10 +139,15 @@ func (s *Snapshot) reaches(pattern string) bool {
 }
 
 func didYouMean[V any](name string, known map[string]V) string {
-	if near := literal.Nearest(name, sortedNames(known)); near != "" {
-		return fmt.Sprintf("; did you mean %s?", near)
+	return meant(literal.Nearest(name, sortedNames(known)))
+}
+
+// meant hints at a name that is near, or at none where it is "".
+func meant(near string) string {
+	if near == "" {
+		return ""
 	}
-	return ""
+	return fmt.Sprintf("; did you mean %s?", near)
 }
 
 func sortedNames[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -85,7 +85,7 @@ func (r *reader) tunnels(e entry) *Tunnels {
 func (s *Snapshot) Unserved() Problems {
 	var list Problems
 	add := func(p Position, path, what string) {
-		list = append(list, Problem{File: p.File, Line: p.Line, Column: p.Column, Path: path, What: what})
+		list = append(list, NewProblem(p, path, what))
 	}
 	for i, issuer := range s.Issuers {
 		add(issuer.Pos, fmt.Sprintf("issuers[%d]", i), "this version takes no OpenID Connect tokens")

@@ -25,6 +25,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"unicode/utf8"
 
 	"gopkg.in/yaml.v3"
 )
@@ -169,6 +170,10 @@ func (r *reader) document(data []byte) *yaml.Node {
 	return doc.Content[0]
 }
 
+// unknownAnchor is the one finding of the parser that quotes the file, and the one
+// that it knows no line of.
+var unknownAnchor = regexp.MustCompile(`^unknown anchor '(.*)' referenced$`)
+
 var syntaxError = regexp.MustCompile(`(?s)^yaml: (?:line (\d+): )?(.*)$`)
 
 // syntax records what the YAML parser found. It knows the line, if that: of a
@@ -185,13 +190,22 @@ func (r *reader) syntax(err error, data []byte) {
 			}
 		}
 	}
+	if m := unknownAnchor.FindStringSubmatch(what); m != nil {
+		what = "an alias (*) leads nowhere: put the value in quotes if it begins with *"
+		before, _, _ := strings.Cut(string(data), "*"+m[1])
+		at.Line = 1 + strings.Count(before, "\n")
+		at.Column = 1 + utf8.RuneCountInString(before[1+strings.LastIndexByte(before, '\n'):])
+	}
 	hint := ""
 	if words := bareOptionals(data); len(words) > 0 {
 		// They are to blame where quotes around them change what is found.
 		var mended yaml.Node
 		if now := yaml.Unmarshal(withQuotes(data, words), &mended); now == nil || now.Error() != err.Error() {
 			at.Line, at.Column = words[0].line, words[0].column
-			hint = fmt.Sprintf("; quote it: %q", words[0].word)
+			hint = "; quote what ends in a question mark"
+			if word := words[0].word; shorthands[strings.TrimSuffix(word, "?")] != "" { // else it may be a secret
+				hint = fmt.Sprintf("; quote it: %q", word)
+			}
 		}
 	}
 	r.fail(at, "", "not sound YAML: %s%s", strings.Join(strings.Fields(what), " "), hint)
@@ -203,11 +217,11 @@ func (r *reader) syntax(err error, data []byte) {
 func (r *reader) forbid(n *yaml.Node, path string) {
 	switch {
 	case n.Kind == yaml.AliasNode:
-		r.fail(n, path, "aliases (*%s) are not taken: write the value out", n.Value)
+		r.fail(n, path, "aliases (*) are not taken: write the value out, in quotes if it begins with *")
 	case n.Anchor != "":
-		r.fail(n, path, "anchors (&%s) are not taken", n.Anchor)
+		r.fail(n, path, "anchors (&) are not taken: put the value in quotes if it begins with &")
 	case n.Style&yaml.TaggedStyle != 0:
-		r.fail(n, path, "tags (%s) are not taken: quote a text, leave a number bare", n.Tag)
+		r.fail(n, path, "tags (!) are not taken: quote a text, leave a number bare")
 	}
 	for i, child := range n.Content {
 		at := path

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+
+	"agentgw/internal/literal"
 )
 
 // Problem is one thing that is wrong with a registry, and where.
@@ -14,16 +16,28 @@ type Problem struct {
 	What         string
 }
 
+// NewProblem makes the Problem of a place. Names and values of the file may stand
+// in path and what: neither shows a gateway's key (see literal.Mask).
+func NewProblem(at Position, path, what string) Problem {
+	return Problem{File: at.File, Line: at.Line, Column: at.Column, Path: literal.Mask(path), What: literal.Mask(what)}
+}
+
 // Error returns "file:line:column: path: what", leaving out what is not known.
 func (p Problem) Error() string {
-	var parts []string
-	if at := (Position{p.File, p.Line, p.Column}).String(); at != "" {
-		parts = append(parts, at)
+	if at := p.Where(); at != "" {
+		return at + ": " + p.What
 	}
-	if p.Path != "" {
-		parts = append(parts, p.Path)
+	return p.What
+}
+
+// Where returns "file:line:column: path", leaving out what is not known. It is for
+// whoever may not see the values of the file, which What may quote.
+func (p Problem) Where() string {
+	at := Position{p.File, p.Line, p.Column}.String()
+	if at == "" || p.Path == "" {
+		return at + p.Path
 	}
-	return strings.Join(append(parts, p.What), ": ")
+	return at + ": " + p.Path
 }
 
 // Problems is everything that is wrong with a registry, in the order of the

@@ -2,6 +2,7 @@ package registry
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -151,15 +152,20 @@ func (r *reader) size(e entry) int64 {
 	return read(r, e, s, ok, literal.Size)
 }
 
-// choice reads one of the given words; absent, it is the first of them.
+// choice reads one of the given words; absent, it is the first of them. What is
+// none of them is not quoted: of a credential it may be the secret itself.
 func (r *reader) choice(o *object, name string, words ...string) string {
 	e, ok := o.get(name)
 	if !ok {
 		return words[0]
 	}
 	s, ok := r.scalar(e)
-	if v := read(r, e, s, ok, func(s string) (string, error) { return literal.OneOf(s, words...) }); v != "" {
-		return v
+	switch {
+	case !ok:
+	case slices.Contains(words, s):
+		return s
+	default:
+		r.fail(e.value, e.path, "is none of %s%s", strings.Join(words, ", "), meant(literal.Nearest(s, words)))
 	}
 	return words[0]
 }

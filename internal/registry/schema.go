@@ -56,11 +56,7 @@ func (r *reader) keywords(n *yaml.Node, path string) {
 				r.keywords(value.Content[j+1], join(at, value.Content[j].Value))
 			}
 		case !slices.Contains(allKeywords, key.Value):
-			hint := ""
-			if near := literal.Nearest(key.Value, allKeywords); near != "" {
-				hint = fmt.Sprintf("; did you mean %s?", near)
-			}
-			r.fail(key, at, "unknown keyword of JSON Schema%s", hint)
+			r.fail(key, at, "unknown keyword of JSON Schema%s", meant(literal.Nearest(key.Value, allKeywords)))
 		}
 	}
 }

@@ -82,15 +82,21 @@ func (r *reader) service(e entry) *Service {
 	return s
 }
 
+// credential reads what kind of credential a service wants. No value of it is
+// quoted: the credential itself may stand there by mistake.
 func (r *reader) credential(e entry) Credential {
 	o := r.object(e.value, e.path, "type", "scope", "name", "authorize_url", "token_url", "client_id", "scopes")
 	c := Credential{Type: CredentialNone, Pos: r.pos(e.key)}
-	kind, ok := o.need("type")
-	if !ok {
+	if _, ok := o.need("type"); !ok {
 		return c
 	}
+	found := len(r.problems)
 	c.Type = r.choice(o, "type", CredentialNone, CredentialBearer, CredentialBasic, CredentialHeader, CredentialQuery, CredentialOAuth2)
+	unknown := len(r.problems) > found
 	c.PerUser = r.choice(o, "scope", "shared", "user") == "user"
+	if unknown {
+		return c // nor is it known what belongs to it
+	}
 	if scope, ok := o.get("scope"); ok && c.Type == CredentialNone {
 		r.fail(scope.key, scope.path, "a service without a credential has no scope for it")
 	}
@@ -98,7 +104,7 @@ func (r *reader) credential(e entry) Credential {
 		if m, ok := o.need("name"); ok {
 			c.Name = r.text(m)
 			if c.Type == CredentialHeader && c.Name != "" && (!httpguts.ValidHeaderFieldName(c.Name) || isReservedHeader(c.Name) && !isCredentialHeader(c.Name)) {
-				r.fail(m.value, m.path, "%s is not a header that a credential can be in", literal.Quote(c.Name))
+				r.fail(m.value, m.path, "is not a header that a credential can be in")
 			}
 		}
 	} else if m, ok := o.get("name"); ok {
@@ -110,7 +116,7 @@ func (r *reader) credential(e entry) Credential {
 	}
 	for _, name := range []string{"authorize_url", "token_url", "client_id", "scopes"} {
 		if m, ok := o.get(name); ok {
-			r.fail(m.key, m.path, "is for oauth2 credentials; this one is %s", kind.value.Value)
+			r.fail(m.key, m.path, "is for oauth2 credentials; this one is %s", c.Type)
 		}
 	}
 	return c
@@ -123,8 +129,8 @@ func (r *reader) oauth2(o *object) *OAuth2 {
 			if *field = r.text(m); *field == "" {
 				continue
 			}
-			if _, err := parseURL(*field); err != nil {
-				r.fail(m.value, m.path, "%v", err)
+			if _, err := parseURL(*field); err != nil { // which may quote the host
+				r.fail(m.value, m.path, "is not a URL of http:// or https://, a host, perhaps a port and a path, and nothing else")
 			}
 		}
 	}

@@ -29,10 +29,8 @@ func (r *reader) fail(n *yaml.Node, path, format string, args ...any) {
 	if path == "" {
 		path = "."
 	}
-	r.problems = append(r.problems, Problem{
-		File: r.file, Line: max(n.Line, 1), Column: max(n.Column, 1),
-		Path: path, What: fmt.Sprintf(format, args...),
-	})
+	at := Position{File: r.file, Line: max(n.Line, 1), Column: max(n.Column, 1)}
+	r.problems = append(r.problems, NewProblem(at, path, fmt.Sprintf(format, args...)))
 }
 
 func (r *reader) pos(n *yaml.Node) Position {
@@ -130,10 +128,8 @@ func (o *object) forget(known []string) {
 			continue
 		}
 		delete(o.members, name)
-		hint := ""
-		if near := literal.Nearest(name, known); near != "" {
-			hint = fmt.Sprintf("; did you mean %s?", near)
-		} else if home := homeOf(o.path, e); home != "" {
+		hint := meant(literal.Nearest(name, known))
+		if home := homeOf(o.path, e); hint == "" && home != "" {
 			hint = fmt.Sprintf("; it belongs under %s", home)
 		}
 		o.r.fail(e.key, e.path, "unknown key%s", hint)

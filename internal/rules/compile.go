@@ -77,9 +77,7 @@ func (c *compiler) compile(part, text string, at registry.Position, wanted strin
 		return nil
 	}
 	fail := func(format string, args ...any) {
-		c.problems = append(c.problems, registry.Problem{
-			File: at.File, Line: at.Line, Column: at.Column, Path: c.path + "." + part, What: fmt.Sprintf(format, args...),
-		})
+		c.problems = append(c.problems, registry.NewProblem(at, c.path+"."+part, fmt.Sprintf(format, args...)))
 	}
 	env, err := environment()
 	if err != nil {
