@@ -16,7 +16,7 @@ test: ## all tests under the race detector (needs a C compiler)
 	go test -tags $(TAGS) -race -timeout 15m ./...
 	@echo "make test: the second verifier of receipts, tools/verify.py, was not asked; make interop asks it"
 
-interop: ## the second verifier of receipts and ours have to agree on a thousand altered logs; needs Python with cryptography
+interop: ## the second verifier of receipts and ours have to agree on a thousand altered logs, and proofs and exports; needs Python with cryptography
 	@python=$$(.ci/python) && SECOND_VERIFIER_PYTHON=$$python DRILLS=full go test -tags $(TAGS) -count=1 -timeout 10m -v -run SecondVerifier ./internal/receipts
 
 drills: ## the same tests with the counts that it takes to believe them; about an hour

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Verifies a receipt log of AgentGate, or the proof of a receipt, offline and with the public key alone.
+"""Verifies a receipt log of AgentGate, a proof of a receipt or an export of a tenant's, offline and with the public key alone.
 
     python3 tools/verify.py PATH --vkey FILE [--anchor FILE] [--json]
 
 A second verifier beside `agentgw receipts verify`: written from internal/receipts/FORMAT.md alone, in another language
 and with another library for Ed25519, so that neither need be taken at its word. A section named here is one of FORMAT.md.
-It reads from top to bottom: spelling, signatures, trees, the walk over the log, proofs, the report.
+It reads from top to bottom: spelling, signatures, trees, the walk over the log, proofs, exports, the report.
 
 Exit codes: 0 all holds up to the anchor; 1 something does not hold; 2 the key is not this log's, or a mistake in use;
 3 cannot read; 4 holds as far as it can be checked, but that nothing is missing is not proven.
@@ -225,12 +225,13 @@ class Tree:
     def __init__(self):
         self.size, self.subtrees = 0, []
 
-    def add(self, leaf):
-        node, size = leaf, self.size
+    def add(self, leaf, count=1):
+        """Takes the next leaf; or the root over so many, a power of two of which a multiple stands before."""
+        node, size = leaf, self.size // count
         while size & 1:
             node, size = sha256(b"\1", self.subtrees.pop(), node), size >> 1
         self.subtrees.append(node)
-        self.size += 1
+        self.size += count
 
     def root(self):
         if not self.subtrees:
@@ -564,14 +565,122 @@ def root_of_path(leaf, index, size, path):
     return node if last == 0 else None
 
 
+# ---- Exports (section 4.4): a tenant's tree, of which each leaf is shown or stands in a hash, and its checkpoint.
+
+EXPORT_LINE = b'{"export":{"v":1}}'
+LEFT_OUT = re.compile(f'{{"left_out":{{"count":({NUMBER}),"root":"([A-Za-z0-9+/]{{43}}=)"}}}}')
+
+
+class Export:
+    """What is known of an export after so many lines."""
+
+    def __init__(self, key, anchor):
+        if anchor and anchor.origin == key.origin:
+            raise Distrust("the anchor is of the whole log, of which an export shows nothing")
+        self.key, self.anchor = key, anchor
+        self.tree, self.met, self.place = Tree(), None, None
+        self.tenant, self.name, self.shown, self.declared = None, None, 0, 0
+        self.folded = 0  # of how many leaves the line before is that may become one of twice as many
+
+    def read(self, path):
+        with open(path, "rb") as file:
+            self.path, self.file, self.number, self.offset = path, file, 0, 0
+            if self.next_line() != EXPORT_LINE:
+                raise Fault("not an export of version 1")
+            while (line := self.next_line()) is not None:
+                if line.startswith(b'{"checkpoint":'):
+                    if self.next_line() is not None:
+                        raise Fault("something stands behind the checkpoint, which is the last line")
+                    return self.close(line)
+                if line.startswith(b'{"v":'):
+                    self.add_record(line)
+                else:
+                    self.add_left_out(line)
+                if self.anchor and self.tree.size == self.anchor.size:
+                    self.met = self.tree.root() == self.anchor.root
+            raise Fault("it ends without a checkpoint: the rest is missing")
+
+    def next_line(self):
+        line = self.file.readline(LONGEST + 1)
+        if not line:
+            return None
+        self.number, self.place = self.number + 1, (os.path.basename(self.path), self.number + 1, self.offset)
+        self.offset += len(line)
+        if not line.endswith(b"\n"):
+            raise Fault("the line has no end, or is longer than any may be")
+        return line[:-1]
+
+    def add_record(self, line):
+        record = parse_record(line)
+        if not record["tenant"] or self.tenant not in (None, record["tenant"]):
+            raise Fault("a record of no tenant, or of another than the others")
+        if int(record["seq"]) != self.tree.size + 1:
+            raise Fault(f"record {record['seq']} of its tenant stands where record {self.tree.size + 1} is to")
+        self.tenant, self.folded, self.shown = record["tenant"], 0, self.shown + 1
+        self.declared += record["interval"] is not None or record["kind"] == "gap"
+        self.take(leaf_hash(line), 1)
+
+    def add_left_out(self, line):
+        match = spelled(LEFT_OUT, line)
+        root, count = match and unbase64(match[2]), int(match[1]) if match else 0
+        if not root or count < 1 or count & (count - 1) or self.tree.size % count or self.tree.size + count > MOST:
+            raise Fault("not a line of an export, or one that cannot stand here")
+        if self.tree.size == 0 and count > 1 or self.folded == count:
+            raise Fault("what is left out has other lines: the first leaf its own, and the others as few as there can be")
+        # With one of as many behind it, it would be the half of a larger one; but never the first leaf.
+        self.folded = count if self.tree.size and self.tree.size // count % 2 == 0 else 0
+        self.take(root, count)
+
+    def take(self, root, count):
+        if self.tree.size == 0:
+            self.name = TenantTree(self.key.origin, root).origin
+        self.tree.add(root, count)
+
+    def close(self, line):
+        """The checkpoint, and what of it the anchor has to say."""
+        checkpoint = parse_checkpoint_line(line)
+        signature = checkpoint and SIGNATURE.fullmatch(checkpoint.signatures)
+        if not signature or not unbase64(signature[2]):
+            raise Fault("the checkpoint is not in its one spelling, with one signature")
+        if not self.key.names(*signature.groups()):
+            raise Distrust("the checkpoint is not signed by the trusted key")
+        if not self.key.signed(checkpoint):
+            raise Fault("the signature of the checkpoint does not hold")
+        if (checkpoint.origin, checkpoint.size, checkpoint.root) != (self.name, self.tree.size, self.tree.root()):
+            raise Fault("the records before the checkpoint are not those that it was signed over, or not all of them")
+        if self.anchor and (self.anchor.origin != self.name or self.anchor.size > self.tree.size or self.met is False):
+            raise Fault("the anchor is of another tenant's tree, or covers more, or was signed over other records")
+
+    def judge(self):
+        if self.shown < self.tree.size:
+            return 4, f"a selection: what it shows holds; {self.tree.size - self.shown} of {self.tree.size} records are left out"
+        if not self.anchor:
+            return 4, "holds as far as it goes; without an anchor nothing shows that the end was not cut off"
+        if self.declared:
+            return 4, "holds up to the anchor, but the records themselves declare that some may be lacking"
+        return 0, "these are all records of the tenant up to the checkpoint, unaltered, and nothing up to the anchor is missing"
+
+    def report(self):
+        return {"tenant": json.loads(self.tenant or "null"), "tree": self.name, "size": self.tree.size, "shown": self.shown,
+                "left_out": self.tree.size - self.shown, "root": base64.b64encode(self.tree.root()).decode(),
+                "anchor": self.anchor.size if self.anchor else 0, "anchor_met": bool(self.met)}
+
+
+def is_export(path):
+    if not os.path.isfile(path):
+        return False
+    with open(path, "rb") as file:
+        return file.read(10) == EXPORT_LINE[:10]
+
+
 # ---- The report.
 
 VERDICTS = ("holds", "does not hold", "untrusted key", "cannot be read", "not all proven")
 
 
 def verify(path, vkey_file, anchor_file=None, progress=lambda entries: None):
-    """Verifies a log or a proof. Returns the exit code, and a report for people and programs."""
-    log, report = None, {}
+    """Verifies a log, a proof or an export. Returns the exit code, and a report for people and programs."""
+    log, export, report = None, None, {}
     try:
         key = Key(read_given(vkey_file))
         report["trusted_key"] = key.text
@@ -583,12 +692,19 @@ def verify(path, vkey_file, anchor_file=None, progress=lambda entries: None):
             report.update(verdict=VERDICTS[0], why="the log has written these records as they stand here")
             return 0, report
         anchor = key.open_anchor(read_given(anchor_file)) if anchor_file is not None else None
-        log = Log(key, anchor if anchor and anchor.size else None)
+        anchor = anchor if anchor and anchor.size else None
+        if is_export(path):
+            export = Export(key, anchor)
+            export.read(path)
+            code, why = export.judge()
+            report.update(verdict=VERDICTS[code], why=why, export=export.report())
+            return code, report
+        log = Log(key, anchor)
         log.read(path, progress)
         code, why = judge(log)
     except Fault as fault:
         code, why = 1, str(fault)
-        file, line, offset = fault.place or (log and log.place) or (os.path.basename(path), None, None)
+        file, line, offset = fault.place or (log and log.place) or (export and export.place) or (os.path.basename(path), None, None)
         report["damage"] = {"file": file, "line": line, "offset": offset, "index": fault.entry, "last": fault.last, "what": why}
     except Distrust as reason:
         code, why = 2, str(reason)
@@ -651,6 +767,7 @@ def show(report):
         rows += [(name.replace("_", " "), report[name]) for name in (
             "segments", "batches", "checkpoints", "tenants", "repaired_tails", "unknown_outcomes", "intents_without_outcome",
             "gaps", "interval_records", "torn_bytes")]
+    rows += [(name.replace("_", " "), content) for name, content in report.get("export", {}).items()]
     rows += [("record", record) for record in report.get("records", ())]
     for name, content in rows:
         print(f"{name:<25}{content}")
@@ -658,7 +775,7 @@ def show(report):
 
 def main():
     parser = argparse.ArgumentParser(description="Verify a receipt log offline, with the public key alone.")
-    parser.add_argument("path", metavar="PATH", help="a data folder, its folder receipts, a copy of one, or a proof")
+    parser.add_argument("path", metavar="PATH", help="a data folder, its folder receipts, a copy of one, a proof or an export")
     parser.add_argument("--vkey", metavar="FILE", required=True, help="the verifier key, from before")
     parser.add_argument("--anchor", metavar="FILE", help="a checkpoint that was kept elsewhere")
     parser.add_argument("--json", action="store_true", help="print as JSON")

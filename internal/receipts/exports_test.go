@@ -102,7 +102,10 @@ func crowd(t testing.TB, n int) (dir, vkey string) {
 // TestExportsOfAnySelection: each is the tenant's tree, record by record and hash
 // by hash as an independent reading of the log has it, and says how much it shows.
 func TestExportsOfAnySelection(t *testing.T) {
-	const n = 20
+	n := 10
+	if os.Getenv("DRILLS") == "full" {
+		n = 40
+	}
 	dir, vkey := crowd(t, n)
 	h := historyOf(t, dir, vkey)
 	random := mathrand.New(mathrand.NewPCG(1, 2))
@@ -208,7 +211,7 @@ func TestAlteredExports(t *testing.T) {
 		{"the header alone", a[0], "ends without a checkpoint"},
 		{"header and checkpoint", join(a[0], a[9]), "the export has 0"},
 		{"nothing", "", "ends without a checkpoint"},
-		{"a checkpoint in the middle", join(slices.Concat(a[:5], a[9:], a[5:])...), "it covers 8 records, and the export has 4"},
+		{"a checkpoint in the middle", join(slices.Concat(a[:5], a[9:], a[5:])...), "something stands behind"},
 		{"a record behind the end", whole + b[9], "something stands behind"},
 		{"the checkpoint twice", whole + a[9], "something stands behind"},
 		{"a byte behind the end", whole + "x", "something stands behind"},
@@ -290,6 +293,9 @@ func TestEveryBitOfAnExportCounts(t *testing.T) {
 			t.Fatalf("cut after %d bytes: %+v", i, r)
 		}
 		for bit := range 8 {
+			if bit != i%8 && os.Getenv("DRILLS") != "full" {
+				continue
+			}
 			text[i] ^= 1 << bit
 			if r := verifyExport(t, string(text), vkey, nil); believed(r) {
 				t.Fatalf("bit %d of byte %d: %+v\n%s", bit, i, r, text)

@@ -372,6 +372,91 @@ func TestSecondVerifierAgreesOnProofs(t *testing.T) {
 	t.Logf("%d altered proofs: exit codes %v", count, codes)
 }
 
+// TestSecondVerifierAgreesOnExports does the same with exports, each line and
+// each class of byte of them, and with anchors.
+func TestSecondVerifierAgreesOnExports(t *testing.T) {
+	s := startSecond(t)
+	dir, vkey := crowd(t, 9)
+	at := t.TempDir()
+	keyFile, exportFile, anchorFile := filepath.Join(at, "log.vkey"), filepath.Join(at, "export"), filepath.Join(at, "anchor")
+	write(t, keyFile, []byte(vkey+"\n"))
+	codes, count := map[int]int{}, 0
+	ask := func(text string, anchor []byte) opinion {
+		t.Helper()
+		count++
+		write(t, exportFile, []byte(text))
+		write(t, anchorFile, anchor)
+		theirs := s.ask(t, exportFile, keyFile, anchorFile, anchor != nil)
+		ours := verifyExport(t, text, vkey, anchor)
+		want := ours.Verdict.ExitCode()
+		if !receipts.IsExport([]byte(text)) {
+			want = 3 // to the command it is any file
+		}
+		if theirs.Code != want {
+			t.Fatalf("exit %d (%s), and the second says %d (%s):\n%s\nanchor: %s", want, ours.Why, theirs.Code, theirs.Why, text, anchor)
+		}
+		codes[theirs.Code]++
+		return theirs
+	}
+	whole, _ := export(t, dir, "key:8", nil)
+	selection, _ := export(t, dir, "key:8", seqs(1, 6))
+	none, _ := export(t, dir, "key:8", seqs())
+	other, _ := export(t, dir, "key:9", seqs(1, 6))
+	declared, _ := export(t, golden, "tenant:acme", nil)
+	texts := []string{whole, selection, none, other}
+	var anchors [][]byte
+	for _, text := range append(texts, declared) {
+		anchors = append(anchors, checkpointOf(t, text))
+	}
+	h := historyOf(t, dir, vkey)
+	for _, ids := range [][]int{{0, 1, 2}, {0, 2, 1}, {0}} { // older checkpoints, one of which tells otherwise
+		var lines [][]byte
+		for _, i := range ids {
+			lines = append(lines, h.records[fmt.Sprint("r8-", i)][0].Line)
+		}
+		proof, err := receipts.ForgeProof(dir, h.origin("key:8"), lines, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		anchors = append(anchors, []byte(takeApart(t, proof).checkpoint))
+	}
+	newest, err := receipts.NewestCheckpoint(filepath.Join(dir, "receipts"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range append(texts, declared) {
+		for _, anchor := range append(anchors, nil, newest) {
+			ask(text, anchor)
+		}
+	}
+	if ask(whole, anchors[0]).Code != 0 || ask(selection, nil).Code != 4 || ask(whole, anchors[6]).Code != 1 || ask(declared, nil).Code != 2 {
+		t.Errorf("they agree on what is not so")
+	}
+	for _, text := range texts {
+		list := slices.Collect(strings.Lines(text))
+		for i := range list {
+			altered := []string{strings.Join(slices.Delete(slices.Clone(list), i, i+1), ""), strings.Join(list[:i], "")}
+			for _, line := range append(slices.Collect(strings.Lines(other)), list...) {
+				altered = append(altered, strings.Join(slices.Concat(list[:i], []string{line}, list[i:]), ""),
+					strings.Join(slices.Concat(list[:i], []string{line}, list[i+1:]), ""))
+			}
+			for _, alt := range altered {
+				if o := ask(alt, nil); o.holds() && !slices.Contains(texts, alt) {
+					t.Fatalf("it is taken for good:\n%s", alt)
+				}
+			}
+		}
+		for i := len(receipts.ExportHeader); i < len(text); i += 3 {
+			b := []byte(text)
+			b[i] ^= 1 << (i / 3 % 8)
+			if o := ask(string(b), nil); o.holds() {
+				t.Fatalf("it is taken for good:\n%s", b)
+			}
+		}
+	}
+	t.Logf("%d altered exports: exit codes %v", count, codes)
+}
+
 // shown is the record that a proof shows, as far as it says.
 func shown(t *testing.T, proof []byte) []string {
 	return []string{string(takeApart(t, proof).line)}
@@ -497,6 +582,13 @@ func TestSecondVerifierByThePage(t *testing.T) {
 	write(t, filepath.Join(at, "log.vkey"), []byte(vkey+"\n"))
 	write(t, filepath.Join(at, "anchor"), l.Checkpoint())
 	write(t, filepath.Join(at, "receipt.tlog-proof"), proofs[1].Text)
+	r, err := receipts.ParseRecord(proofs[1].Record)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, _ := export(t, dir, r.Tenant, nil)
+	write(t, filepath.Join(at, "acme.export"), []byte(text))
+	write(t, filepath.Join(at, "acme.anchor"), checkpointOf(t, text))
 	said := 0
 	for line := range strings.Lines(string(read(t, "../../docs/auditing.md"))) {
 		command, ok := strings.CutPrefix(line, "python3 tools/verify.py ")
@@ -510,7 +602,7 @@ func TestSecondVerifierByThePage(t *testing.T) {
 			t.Errorf("%s: %v\n%s", line, err, out)
 		}
 	}
-	if said < 2 {
+	if said < 3 {
 		t.Errorf("the page has %d commands", said)
 	}
 }

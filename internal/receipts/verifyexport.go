@@ -93,13 +93,14 @@ func (v *exportVerification) read(in *exportLines) error {
 		case bytes.HasPrefix(line, []byte(leftOutPrefix)):
 			err = v.leftOut(line)
 		case bytes.HasPrefix(line, []byte(checkpointPrefix)):
-			if err := v.checkpoint(line); err != nil {
-				return fmt.Errorf("the checkpoint in line %d: %w", in.number, err)
-			}
+			line = bytes.Clone(line) // looked at once it is known to be the last
 			if _, err := in.next(); err == nil || !errors.Is(err, io.EOF) && !errors.Is(err, errUnreadable) {
 				return errors.New("something stands behind the checkpoint, which is the last line")
 			} else if err != io.EOF {
 				return err
+			}
+			if err := v.checkpoint(line); err != nil {
+				return fmt.Errorf("the checkpoint in line %d: %w", v.report.Lines, err)
 			}
 			return v.whole()
 		default:
