@@ -280,7 +280,8 @@ class Log:
 
     def read(self, path, progress):
         if not stat.S_ISDIR(os.stat(path).st_mode):
-            raise Unreadable(f"{path}: not a folder")
+            empty = "" if os.path.getsize(path) else " (it is empty)"
+            raise Unreadable(f"{path}: not a folder, and no proof{empty}")
         folder = os.path.join(path, "receipts")
         folder = folder if os.path.isdir(folder) else path
         stored_file = os.path.join(folder, "checkpoint")
@@ -517,7 +518,8 @@ def verify_proofs(key, text):
     """The records that a file of proofs shows to be in the log."""
     proofs = PROOF.findall(text)
     if "".join(match[0] for match in re.finditer(PROOF, text)) != text:
-        raise Fault("not a proof in its one spelling")
+        raise Fault("not a proof in its one spelling" + (
+            "; the file has a line end too many, as jq -r adds one: write it with jq -j" if text.endswith("\n\n") else ""))
     records = [verify_proof(key, *proof) for proof in proofs]
     if len({parse_record(line.encode())["id"] for line in records}) > 1:
         raise Fault("the proofs in one file are to be of one receipt")
@@ -769,6 +771,8 @@ def show(report):
             "gaps", "interval_records", "torn_bytes")]
     rows += [(name.replace("_", " "), content) for name, content in report.get("export", {}).items()]
     rows += [("record", record) for record in report.get("records", ())]
+    if report.get("records") and report["verdict"] == "holds":
+        rows.append(("not proven", "that the receipt has no other records, and that everybody is shown the same tree"))
     for name, content in rows:
         print(f"{name:<25}{content}")
 

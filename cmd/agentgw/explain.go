@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"text/tabwriter"
 	"time"
 
@@ -23,7 +24,7 @@ func (c *cli) explainCommand() *cobra.Command {
 	var q explain.Question
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:   "explain --key ID --service S --action A [--user U]",
+		Use:   "explain --key ID --service S --action A [--user U] [--client-ip A]",
 		Short: "Tell which limits and rules a call meets, and where each comes from",
 		Long: `Tell which limits and rules a call would meet, in the order in which they are
 asked, what they are worth, whom they are charged to, and the file and line, or
@@ -44,6 +45,9 @@ Exits with 0 where the question is answered, also if the call would be refused;
 			if cmd.Flags().Changed("user") && q.User == "" {
 				return exit(exitUsage, errors.New("--user: is empty; leave it out for a call on nobody's behalf"))
 			}
+			if _, err := netip.ParseAddr(q.ClientIP); cmd.Flags().Changed("client-ip") && err != nil {
+				return exit(exitUsage, errors.New("--client-ip: is not an IP address"))
+			}
 			a, err := c.explain(cmd, q)
 			if err != nil {
 				return err
@@ -59,6 +63,7 @@ Exits with 0 where the question is answered, also if the call would be refused;
 	f.StringVar(&q.Service, "service", "", "the service (required)")
 	f.StringVar(&q.Action, "action", "", "the action (required)")
 	f.StringVar(&q.User, "user", "", "on whose behalf (on_behalf_of)")
+	f.StringVar(&q.ClientIP, "client-ip", "", "from which address, for rules that look at it")
 	f.BoolVar(&asJSON, "json", false, "print as JSON")
 	for _, name := range []string{"key", "service", "action"} {
 		if err := cmd.MarkFlagRequired(name); err != nil {

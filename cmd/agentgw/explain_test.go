@@ -57,12 +57,14 @@ func TestExplainOfARunningGateway(t *testing.T) {
 // nobody without a token.
 func TestExplainNamesWhatIsWrongWithTheQuestion(t *testing.T) {
 	r := newReloading(t, "{}")
-	const detail = `"say which call: ?key=ID\u0026service=S\u0026action=A, and \u0026user=U if it is on somebody's behalf"`
+	const detail = `"say which call: ?key=ID\u0026service=S\u0026action=A, and \u0026user=U if it is on somebody's behalf, \u0026client_ip=A if a rule looks at it"`
 	for query, want := range map[string]string{
 		"": `{"type":"about:blank","title":"Bad Request","status":400,"detail":` + detail + `,"code":"bad_request",` +
 			`"parameters":[{"name":"key","what":"is missing"},{"name":"service","what":"is missing"},{"name":"action","what":"is missing"}]}`,
 		"key=k&key=j&service=&action=get&actoin=x": `{"type":"about:blank","title":"Bad Request","status":400,"detail":` + detail + `,"code":"bad_request",` +
 			`"parameters":[{"name":"key","what":"is given more than once"},{"name":"service","what":"is empty"},{"name":"actoin","what":"is not a parameter of this"}]}`,
+		"key=k&service=tools&action=get&client_ip=here": `{"type":"about:blank","title":"Bad Request","status":400,"detail":` + detail + `,"code":"bad_request",` +
+			`"parameters":[{"name":"client_ip","what":"is not an IP address"}]}`,
 		"key=k;service=tools&action=get": `{"type":"about:blank","title":"Bad Request","status":400,"detail":` + detail + `,"code":"bad_request",` +
 			`"parameters":[{"name":"","what":"the query cannot be read"}]}`,
 		"key=j&service=tools&action=get": `{"type":"about:blank","title":"Not Found","status":404,"detail":"there is no key \"j\", neither in registry.yaml nor in the state store","code":"not_found",` +

@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"syscall"
 	"time"
 
 	"github.com/jonboulle/clockwork"
@@ -178,12 +179,20 @@ func (s *server) bind() (err error) {
 		}
 	}
 	if s.agentsListener, err = net.Listen("tcp", s.settings.Listen); err != nil {
-		return fmt.Errorf("%s: %w", s.settings.Place("AGENTGATE_LISTEN"), err)
+		return fmt.Errorf("%s: %w%s", s.settings.Place("AGENTGATE_LISTEN"), err, elsewhere(err, "--listen"))
 	}
 	if s.operatorsListener, err = net.Listen("tcp", s.settings.AdminListen); err != nil {
-		return fmt.Errorf("%s: %w", s.settings.Place("AGENTGATE_ADMIN_LISTEN"), err)
+		return fmt.Errorf("%s: %w%s", s.settings.Place("AGENTGATE_ADMIN_LISTEN"), err, elsewhere(err, "--admin-listen"))
 	}
 	return nil
+}
+
+// elsewhere says what to do about an address that another process has.
+func elsewhere(err error, flag string) string {
+	if !errors.Is(err, syscall.EADDRINUSE) {
+		return ""
+	}
+	return "; another process has it: end that, or give another address with " + flag
 }
 
 // accept starts to answer on what bind has taken.

@@ -30,8 +30,8 @@ func TestStartThatFails(t *testing.T) {
 		code  int
 		want  string
 	}{
-		{"agents' address", []string{"--listen", taken.Addr().String(), "--admin-listen", "127.0.0.1:0"}, exitCannotRun, "agentgw: flag: --listen: listen tcp"},
-		{"operators' address", []string{"--listen", "127.0.0.1:0", "--admin-listen", taken.Addr().String()}, exitCannotRun, "agentgw: flag: --admin-listen: listen tcp"},
+		{"agents' address", []string{"--listen", taken.Addr().String(), "--admin-listen", "127.0.0.1:0"}, exitCannotRun, "address already in use; another process has it: end that, or give another address with --listen\n"},
+		{"operators' address", []string{"--listen", "127.0.0.1:0", "--admin-listen", taken.Addr().String()}, exitCannotRun, "address already in use; another process has it: end that, or give another address with --admin-listen\n"},
 		{"certificate", []string{"--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--tls-cert-file", plain, "--tls-key-file", plain}, exitCannotRun, "agentgw: flag: --tls-cert-file: " + plain},
 		{"data folder", []string{"--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--data", filepath.Join(plain, "data")}, exitCannotRun, plain},
 		{"vault key", []string{"--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--vault-key-file", plain}, exitCannotRun, "agentgw: flag: --vault-key-file: is not 32 bytes"},

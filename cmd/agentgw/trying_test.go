@@ -71,8 +71,9 @@ func TestDocumentedProof(t *testing.T) {
 	besideDemo(t, d, []documented{{
 		lines: "GATEWAY=http://127.0.0.1:8080 KEY=" + d.Key + "\n" +
 			`ID=$(` + lines + ` | tr -d '\r' | sed -n 's/^[Aa]gentgate-[Rr]eceipt: id="\([0-9a-f]*\)".*/\1/p')` + "\n" +
-			strings.Replace(string(m[1]), "--vkey log.vkey", "--vkey log.vkey | sed -n 1p", 1),
-		prints: "verdict HOLDS\n",
+			strings.Replace(string(m[1]), "--vkey log.vkey", "--vkey log.vkey | sed -n 1p", 1) +
+			"echo >> receipt.tlog-proof\n./agentgw receipts verify receipt.tlog-proof --vkey log.vkey | grep -o 'a line end too many.*' || true\n",
+		prints: "verdict HOLDS\na line end too many, as jq -r adds one: write it with jq -j\n",
 	}})
 }
 
@@ -155,5 +156,31 @@ func besideDemo(t *testing.T, d demonstration, blocks []documented) {
 		if diff := cmp.Diff(alike(b.prints), alike(page.Replace(printed[i]))); diff != "" {
 			t.Errorf("the page (-) and the program (+) after\n%s%s\nit was\n%s", b.lines, diff, page.Replace(printed[i]))
 		}
+	}
+}
+
+// TestDocumentedExplain: the answer in docs/operating.md is that of the registry
+// above it.
+func TestDocumentedExplain(t *testing.T) {
+	page, err := os.ReadFile("../../docs/operating.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := regexp.MustCompile("(?s)\n```yaml\n([^`]*)```\n\n```sh\n./(agentgw explain [^`]*)\n```\n\n```\n([^`]*)```\n").FindSubmatch(page)
+	if m == nil {
+		t.Fatal("docs/operating.md has no such example")
+	}
+	command := strings.Fields(string(m[2]))
+	explain := exec.Command(command[0], command[1:]...)
+	explain.Dir = t.TempDir()
+	if err := os.WriteFile(filepath.Join(explain.Dir, "registry.yaml"), m[1], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := explain.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(m[3]), string(out)); diff != "" {
+		t.Errorf("%s\nit was\n%s", diff, out)
 	}
 }

@@ -3,6 +3,7 @@ package admin
 import (
 	"errors"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"slices"
 
@@ -20,7 +21,7 @@ func explainLimits(o Operations) http.HandlerFunc {
 		q, wrong := question(r.URL.RawQuery)
 		if len(wrong) > 0 {
 			fail(w, problem{Status: http.StatusBadRequest, Code: "bad_request", Parameters: wrong,
-				Detail: "say which call: ?key=ID&service=S&action=A, and &user=U if it is on somebody's behalf"})
+				Detail: "say which call: ?key=ID&service=S&action=A, and &user=U if it is on somebody's behalf, &client_ip=A if a rule looks at it"})
 			return
 		}
 		a, err := o.Explain(r.Context(), q)
@@ -45,7 +46,7 @@ func question(raw string) (q explain.Question, wrong []parameter) {
 		name     string
 		into     *string
 		required bool
-	}{{"key", &q.Key, true}, {"service", &q.Service, true}, {"action", &q.Action, true}, {"user", &q.User, false}} {
+	}{{"key", &q.Key, true}, {"service", &q.Service, true}, {"action", &q.Action, true}, {"user", &q.User, false}, {"client_ip", &q.ClientIP, false}} {
 		given := values[p.name]
 		delete(values, p.name)
 		switch {
@@ -58,6 +59,9 @@ func question(raw string) (q explain.Question, wrong []parameter) {
 		case len(given) > 1:
 			wrong = append(wrong, parameter{p.name, "is given more than once"})
 		}
+	}
+	if _, err := netip.ParseAddr(q.ClientIP); q.ClientIP != "" && err != nil {
+		wrong = append(wrong, parameter{"client_ip", "is not an IP address"})
 	}
 	others := make([]string, 0, len(values))
 	for name := range values {

@@ -11,6 +11,7 @@ package explain
 type Question struct {
 	Key, Service, Action string
 	User                 string // on whose behalf; "": nobody's
+	ClientIP             string // the caller's address; "": not said
 }
 
 // PerProcess is what every Answer says of its limits.

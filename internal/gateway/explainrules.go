@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,6 +19,9 @@ func (x Explainer) rules(v *view, key *identity.Key, tenant string, q explain.Qu
 	call := &rules.Call{
 		Caller: v.account(key).key.Partition(), Tenant: tenant, Service: q.Service, Action: q.Action,
 		Org: key.Org, Space: key.Space, User: key.User, Principal: q.User, Method: action.Method, Path: action.Path(),
+	}
+	if addr, err := netip.ParseAddr(q.ClientIP); err == nil {
+		call.ClientIP = limitedAs(addr)
 	}
 	compiled := map[string]int{}
 	for i, r := range v.rules.Rules() {
@@ -78,10 +82,12 @@ func (x Explainer) applied(e explain.Rule, v *view, i int, call *rules.Call) exp
 func undecided(r *rules.Rule, call *rules.Call) []string {
 	return slices.DeleteFunc(slices.Clone(r.Sees()), func(name string) bool {
 		switch name {
-		case "client_ip", "request.id", "request.bytes", "request.params":
+		case "client_ip":
+			return call.ClientIP != ""
+		case "request.id", "request.bytes", "request.params":
 			return false
 		case "principal_or_ip":
-			return call.Principal != ""
+			return call.Principal != "" || call.ClientIP != ""
 		}
 		return true
 	})

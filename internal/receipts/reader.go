@@ -243,7 +243,11 @@ func Folder(path string) (string, error) {
 		return "", err
 	}
 	if !info.IsDir() {
-		return "", fmt.Errorf("%s: not a folder", path)
+		empty := ""
+		if info.Size() == 0 {
+			empty = " (it is empty)"
+		}
+		return "", fmt.Errorf("%s: not a folder, and no proof%s", path, empty)
 	}
 	inner := filepath.Join(path, logFolder)
 	if info, err := os.Stat(inner); err == nil && info.IsDir() {

@@ -1,6 +1,7 @@
 package receipts
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -55,7 +56,11 @@ func VerifyProof(text []byte, vkey string) (*ProofReport, error) {
 			if errors.Is(err, errNotTheKey) {
 				verdict = Untrusted
 			}
-			return &ProofReport{Verdict: verdict, Why: fmt.Sprintf("proof %d of %d: %v", i+1, len(parts), err)}, nil
+			why := fmt.Sprintf("proof %d of %d: %v", i+1, len(parts), err)
+			if i == len(parts)-1 && bytes.HasSuffix(part, []byte("\n\n")) {
+				why += "; the file has a line end too many, as jq -r adds one: write it with jq -j"
+			}
+			return &ProofReport{Verdict: verdict, Why: why}, nil
 		}
 		report.ID, report.Records = id, append(report.Records, *proven)
 	}

@@ -208,6 +208,9 @@ func (r *reader) syntax(err error, data []byte) {
 			}
 		}
 	}
+	if hint == "" && (strings.HasPrefix(what, "did not find expected ','") || strings.HasPrefix(what, "mapping values are not allowed")) {
+		hint = "; a text with a comma, a bracket, a quote or a colon in it may want quotes around it"
+	}
 	r.fail(at, "", "not sound YAML: %s%s", strings.Join(strings.Fields(what), " "), hint)
 }
 

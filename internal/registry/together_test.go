@@ -55,6 +55,13 @@ func TestProblemsAreToldTogether(t *testing.T) {
 			"f:1:151: services.a.actions.y.parms: unknown key; did you mean params?",
 			"f:1:176: services.a.actions.z.methd: unknown key; did you mean method?",
 		}},
+		{"what stands a level off", "tenants: {t: {queue: 4}}\nrules: [{name: a, key: caller, window: 1m, max: 1, service: a}]\n", []string{
+			"f:1:15: tenants.t.queue: unknown key; it belongs under server, as tenant_queue",
+			"f:2:52: rules[0].service: unknown key; it belongs under when, as an expression: service == \"...\"",
+		}},
+		{"a comma in an expression within braces", "rules: [{name: a, key: caller, window: 1m, max: 1, when: service in [\"a\", \"b\"]}]\n", []string{
+			"f:1:1: .: not sound YAML: did not find expected ',' or '}'; a text with a comma, a bracket, a quote or a colon in it may want quotes around it",
+		}},
 		{"what is really not there", "services: {a: {base_url: http://u.example}}\nkeys: [{id: k, services: [b], actions: [a.x], tenant: t, " + key + "}]\nbogus: 1\n", []string{
 			`f:2:27: keys[0].services[0]: there is no service "b"`,
 			`f:2:41: keys[0].actions[0]: "a.x" matches no declared action: write SERVICE.ACTION, with * for any letters`,

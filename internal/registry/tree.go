@@ -149,12 +149,18 @@ func homeOf(path string, e entry) string {
 		return "params, if it is a parameter"
 	case strings.HasPrefix(path, "keys[") && (e.name == "rps" || e.name == "burst"):
 		return "limits"
+	case tenantPath.MatchString(path) && strings.HasPrefix(e.name, "queue"):
+		return "server, as tenant_" + e.name
+	case strings.HasPrefix(path, "rules[") && slices.Contains(aboutCalls, e.name):
+		return "when, as an expression: " + e.name + ` == "..."`
 	}
 	return ""
 }
 
 var (
 	servicePath = regexp.MustCompile(`^services\.[^.]+$`)
+	tenantPath  = regexp.MustCompile(`^tenants\.[^.]+$`)
+	aboutCalls  = []string{"service", "action", "caller", "tenant", "client_ip", "user", "space", "org", "principal"}
 	actionPath  = regexp.MustCompile(`^services\.[^.]+\.actions\.[^.]+$`)
 
 	homesInService = map[string]string{
