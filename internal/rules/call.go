@@ -3,6 +3,8 @@ package rules
 import (
 	"bytes"
 	"errors"
+	"math"
+	"math/big"
 	"strconv"
 
 	"cel.dev/cel-go/cel"
@@ -83,8 +85,12 @@ func orNull(s string) ref.Val {
 	return types.String(s)
 }
 
-// unread is the JSON of a parameter that nobody looked at yet.
-type unread jsontext.Value
+// unread is the JSON of a parameter, which is decoded once somebody looks at it, and
+// once only: a loop may look at it each time round.
+type unread struct {
+	raw   jsontext.Value
+	value ref.Val
+}
 
 // members are the parameters by their names. Of all but their names nothing is
 // decoded: that is for who looks at one.
@@ -93,7 +99,7 @@ func members(object []byte) map[string]any {
 	if len(object) == 0 {
 		return list
 	}
-	d := jsontext.NewDecoder(bytes.NewBuffer(object))
+	d := decoder(object)
 	if _, err := d.ReadToken(); err != nil {
 		return list
 	}
@@ -108,7 +114,7 @@ func members(object []byte) map[string]any {
 			break
 		}
 		end := int(d.InputOffset()) // the decoder may reuse its memory
-		list[key] = unread(object[end-len(value) : end : end])
+		list[key] = &unread{raw: jsontext.Value(object[end-len(value) : end : end])}
 	}
 	return list
 }
@@ -118,16 +124,25 @@ type adapter struct{}
 
 // NativeToValue implements types.Adapter.
 func (adapter) NativeToValue(v any) ref.Val {
-	raw, ok := v.(unread)
+	u, ok := v.(*unread)
 	if !ok {
 		return types.DefaultTypeAdapter.NativeToValue(v)
 	}
-	r := reading{jsontext.NewDecoder(bytes.NewBuffer(raw)), manyValues}
-	value, err := r.value()
-	if err != nil {
-		return types.WrapErr(err)
+	if u.value == nil {
+		r := reading{decoder(u.raw), manyValues}
+		if value, err := r.value(); err != nil {
+			u.value = types.WrapErr(err)
+		} else {
+			u.value = types.DefaultTypeAdapter.NativeToValue(value)
+		}
 	}
-	return types.DefaultTypeAdapter.NativeToValue(value)
+	return u.value
+}
+
+// decoder reads JSON that was read before, and so has no name twice: to look for one
+// again would take longer than the rest.
+func decoder(text []byte) *jsontext.Decoder {
+	return jsontext.NewDecoder(bytes.NewBuffer(text), jsontext.AllowDuplicateNames(true))
 }
 
 // manyValues is the most that are decoded of one parameter, which is a millisecond
@@ -156,12 +171,7 @@ func (d *reading) value() (any, error) {
 	case '"':
 		return token.String(), nil
 	case '0':
-		text := token.String()
-		if n, err := strconv.ParseInt(text, 10, 64); err == nil {
-			return n, nil
-		}
-		f, _ := strconv.ParseFloat(text, 64) // what is too large is infinite
-		return f, nil
+		return number(token.String())
 	case 't', 'f':
 		return token.Bool(), nil
 	case '[':
@@ -191,4 +201,32 @@ func (d *reading) value() (any, error) {
 		return object, err
 	}
 	return types.NullValue, nil
+}
+
+const (
+	exact      = 1 << 53 // from here on a double holds not every whole number
+	longNumber = 400     // characters
+)
+
+// number is an int if it is written as one, or if it is whole and a double would hold
+// another one: 9007199254740993.0 is the chat 9007199254740993, not the one before.
+func number(text string) (any, error) {
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+		return n, nil
+	}
+	f, _ := strconv.ParseFloat(text, 64) // what is too large is infinite
+	if math.Abs(f) < exact || math.Abs(f) > math.MaxInt64 {
+		return f, nil
+	}
+	if len(text) > longNumber {
+		return nil, errMany
+	}
+	r, ok := new(big.Rat).SetString(text)
+	if !ok || !r.IsInt() || !r.Num().IsInt64() {
+		return f, nil
+	}
+	if _, held := r.Float64(); held {
+		return f, nil
+	}
+	return r.Num().Int64(), nil
 }

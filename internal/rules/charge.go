@@ -80,7 +80,7 @@ func (r *Rule) Charge(c *Call) (ch Charge, applies bool) {
 	case r.Bytes():
 		ch.Count = max(1, c.Bytes)
 	case r.count != nil:
-		count, err := r.count.number(c, math.Ceil)
+		count, err := r.count.number(c, outward)
 		if err == nil && count < 0 {
 			err = errNegative
 		}
@@ -129,7 +129,10 @@ func (e *expression) text(c *Call) (string, error) {
 	case types.Uint:
 		return strconv.FormatUint(uint64(v), 10), nil
 	case types.Double:
-		return strconv.FormatFloat(float64(v), 'f', -1, 64), nil
+		if v == 0 { // -0 too
+			return "0", nil
+		}
+		return bounded(strconv.FormatFloat(float64(v), 'f', -1, 64)), nil
 	case types.Bool:
 		return strconv.FormatBool(bool(v)), nil
 	}
@@ -169,6 +172,14 @@ func (e *expression) number(c *Call, round func(float64) float64) (int64, error)
 		return int64(max(-beyond, min(beyond, round(f)))), nil
 	}
 	return 0, errNotNumber
+}
+
+// outward rounds away from 0, so that what is a little less than nothing stays less.
+func outward(f float64) float64 {
+	if f < 0 {
+		return math.Floor(f)
+	}
+	return math.Ceil(f)
 }
 
 var (

@@ -114,7 +114,11 @@ func TestFaults(t *testing.T) {
 		{"count: request.params.t", rules.Charge{Partition: "key:k", Count: 1, Max: 10}, "its result is no number"},
 		{"count: request.params.neg", rules.Charge{Partition: "key:k", Count: 1, Max: 10}, "its result is negative"},
 		{"key: int(request.params.q)", rules.Charge{Partition: keyless, Count: 1, Max: 10}, "it has no result"},
-		{"when: caller.matches(request.params.q + '(')", rules.Charge{Partition: "key:k", Count: 1, Max: 10}, "it has no result"},
+		{"when: duration(request.params.q) > duration('1s')", rules.Charge{Partition: "key:k", Count: 1, Max: 10}, "it has no result"},
+		{"when: request.params.n.matches('a')", rules.Charge{Partition: "key:k", Count: 1, Max: 10}, "a value is of another type than it takes"},
+		{"count: request.params.n - 3.25", rules.Charge{Partition: "key:k", Count: 1, Max: 10}, "a value is of another type than it takes"},
+		{"count: request.params.f - 2.75", rules.Charge{Partition: "key:k", Count: 1, Max: 10}, "its result is negative"},
+		{"count: request.params.f - 3.5", rules.Charge{Partition: "key:k", Count: 1, Max: 10}, "its result is negative"},
 		{"count: request.params.big * request.params.big", rules.Charge{Partition: "key:k", Count: 1, Max: 10}, "a number is too large"},
 	} {
 		ch, applies := one(t, tt.members).Charge(call())
@@ -144,7 +148,7 @@ func TestNumbers(t *testing.T) {
 		}
 	}
 	for expression, want := range map[string]int64{
-		"request.params.n": 3, "request.params.f": 3, "2.000001": 3, "0": 0, "0.0": 0, "request.bytes": 321, "size(request.params.l)": 3,
+		"request.params.n": 3, "request.params.f": 3, "2.000001": 3, "0": 0, "0.0": 0, "-0.0": 0, "0.25": 1, "request.bytes": 321, "size(request.params.l)": 3,
 		"request.params.huge": registry.MaxQuota + 1, "9223372036854775807": registry.MaxQuota + 1, "request.params.l.size() * 2": 6,
 	} {
 		if ch, _ := one(t, "count: \""+expression+"\"").Charge(call()); ch.Count != want || ch.Faults != nil {
@@ -224,6 +228,77 @@ func TestWorkIsBounded(t *testing.T) {
 	c.Params = []byte(`{"l":["a","no"]}`)
 	if _, applies := r.Charge(c); applies {
 		t.Error("a call of usual size is refused its result")
+	}
+}
+
+// TestOneNumberIsOneKey, however it is written, and two numbers are two.
+func TestOneNumberIsOneKey(t *testing.T) {
+	r, seen := one(t, "key: request.params.x"), map[string]bool{}
+	for _, same := range [][]string{
+		{"0", "-0", "0.0", "-0.0", "0e9", "-1e-999"}, {"1", "1.0", "1e0", "10e-1", `"1"`}, {"-7", "-7.00", "-70e-1"}, {"2.5", "25e-1", "2.50"},
+		{"9007199254740992", "9007199254740992.0", "9.007199254740992e15"}, {"-9007199254740993", "-9007199254740993.0"},
+		{"9007199254740993", "9007199254740993.0", "9007199254740993.000", "9007199254740993e0", "90071992547409930e-1", "9.007199254740993e15", `"9007199254740993"`},
+		{"9223372036854775807", "9223372036854775807.0"}, {"10000000000000000", "1e16"}, {"1234567.5"}, {"1234568.5"}, {"1234567"}, {"18446744073709551615", "18446744073709551615.0"},
+		{"1e300", "10e299"}, {"1e301"}, {"9007199254740993." + strings.Repeat("0", 400)},
+	} {
+		of := map[string]bool{}
+		for _, x := range same {
+			c := call()
+			c.Params = []byte(`{"x":` + x + `}`)
+			ch, applies := r.Charge(c)
+			if of[ch.Partition] = true; !applies || ch.Partition == "" || len(ch.Partition) > 128 {
+				t.Errorf("%s: %q, %v", x, ch.Partition, applies)
+			}
+		}
+		if len(of) != 1 {
+			t.Errorf("%v is %d keys: %v", same, len(of), of)
+		}
+		for partition := range of {
+			if seen[partition] {
+				t.Errorf("%v shares %q with another number", same, partition)
+			}
+			seen[partition] = true
+		}
+	}
+}
+
+// TestTextsAreNotSearchedForLong: what a pattern costs is known before a text is
+// matched, and what a loop looks at is read once.
+func TestTextsAreNotSearchedForLong(t *testing.T) {
+	long := strings.Repeat("a", 1_000_000)
+	many := "[1" + strings.Repeat(",1", 9_000) + "]"
+	const cut = "it would take too much work"
+	for _, tt := range []struct{ when, params, why string }{
+		{"request.params.t.matches('(.*a.*){30}b')", `{"t":"` + long + `"}`, cut},
+		{"request.params.t.matches('(?i)password')", `{"t":"` + long + `"}`, cut},
+		{"matches(request.params.t, 'b')", `{"t":"` + long + `"}`, cut},
+		{"request.params.t.matches('(?i)password')", `{"t":"` + long[:100_000] + `"}`, ""},
+		{"request.params.t.matches('(.*a.*){30}b')", `{"t":"` + long[:2000] + `"}`, ""},
+		{"request.params.l.exists(x, x.matches('(.*a.*){30}b'))", `{"l":["` + long[:200] + `"` + strings.Repeat(`,"`+long[:200]+`"`, 5000) + `]}`, cut},
+		{"size(request.params.t) > 0", `{"t":"` + long + `"}`, ""},
+		{"request.params.l.exists(x, x == size(request.params.t))", `{"t":"` + long + `","l":` + many + `}`, cut},
+		{"request.params.l.exists(x, double(request.params.t) == 2.0)", `{"t":"` + strings.Repeat("0", 1_000_000) + `1","l":` + many + `}`, cut},
+		{"request.params.l.exists(x, x == request.params.t)", `{"t":"` + long + `","l":` + many + `}`, ""},
+		{"request.params.t.contains('password')", `{"t":"` + long + `"}`, ""},
+		{"request.params.l.exists(x, request.params.t.contains('password'))", `{"t":"` + long + `","l":` + many + `}`, cut},
+		{"request.params.l.exists(x, request.params.t in ['a', 'b'])", `{"t":"` + long + `","l":` + many + `}`, cut},
+		{"request.params.l.exists(x, x == request.params.l[0] + 1)", `{"l":` + many + `}`, ""},
+	} {
+		c := call()
+		c.Params = []byte(tt.params)
+		r := one(t, `when: "`+tt.when+`"`)
+		began := time.Now()
+		ch, _ := r.Charge(c)
+		if took := time.Since(began); took > 2*time.Second {
+			t.Errorf("%s: took %v", tt.when, took)
+		}
+		why := ""
+		for _, fault := range ch.Faults {
+			why = fault.Why
+		}
+		if why != tt.why {
+			t.Errorf("%s: %q, want %q", tt.when, why, tt.why)
+		}
 	}
 }
 

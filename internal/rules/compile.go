@@ -94,15 +94,21 @@ func (c *compiler) compile(part, text string, at registry.Position, wanted strin
 		fail("yields %s, not %s", inWords(t), wanted)
 		return nil
 	}
-	if err := affordable(env, checked); err != nil {
+	patterns, err := patternsOf(checked)
+	if err == nil {
+		err = affordable(env, checked, patterns)
+	}
+	if err != nil {
 		fail("%v", err)
 		return nil
 	}
 	seen := variables(checked)
 	c.sees = append(c.sees, seen...)
-	options := []cel.ProgramOption{cel.EvalOptions(cel.OptOptimize)}
+	options := []cel.ProgramOption{cel.OptimizeRegex(patterns.matchers()...)}
 	if slices.Contains(seen, params) {
-		options = append(options, cel.CostLimit(costLimit))
+		options = append(options, cel.CostTracking(spent{patterns}), cel.CostLimit(costLimit))
+	} else { // of a list that was made a set CEL does not count what looking into it costs
+		options = append(options, cel.EvalOptions(cel.OptOptimize))
 	}
 	program, err := env.Program(checked, options...)
 	if err != nil {

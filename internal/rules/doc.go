@@ -18,8 +18,8 @@
 //	request.bytes              int: of the body as it came
 //	request.params             map: the parameters as they came, not yet held to their schema
 //
-// A number among the parameters is an int if it is written as one and fits, else a
-// double.
+// A number among the parameters is an int if it is written as one and fits, or is
+// whole and no double holds it, else a double.
 //
 // # When an expression has no result
 //
@@ -34,5 +34,5 @@
 //
 // An expression has at most 4,096 characters. What it may cost is estimated when it
 // is compiled, and measured when it runs if it looks at the parameters, which have
-// no bound of their own.
+// no bound of their own. What a pattern costs is known before it is matched.
 package rules

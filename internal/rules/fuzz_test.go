@@ -21,7 +21,7 @@ rules:
   - {name: b, key: "principal_or_ip + string(request.params.q)", window: 1m, max: 5, count: request.params.n * 2}
   - {name: c, key: "request.params.l.map(x, x + 1)[0]", window: 1m, max: 5, when: "request.params.l.exists(x, x == request.params.q)"}
   - {name: d, key: "request.params.?q", window: 1m, max: "request.params.?n.orValue(3)", count: bytes}
-  - {name: e, key: principal, window: 1m, max: 5, when: "request.params.q.matches(request.params.n)"}
+  - {name: e, key: principal, window: 1m, max: 5, when: "request.params.q.matches('^(a|x)+[0-9]*$')"}
 `)
 	words := map[string]bool{}
 	for _, why := range []string{
@@ -52,7 +52,7 @@ rules:
 // that has an answer.
 func FuzzCompile(f *testing.F) {
 	for _, seed := range []string{
-		"caller", "org == null ? caller : org", "request.params.q", "[1,2].map(x, x)[0]", "'a' +", "{", "request", "1/0", "caller.matches('(')", "b'x'", "{'a': 1}.a",
+		"caller", "org == null ? caller : org", "request.params.q", "[1,2].map(x, x)[0]", "'a' +", "{", "request", "1/0", "caller.matches('(')", "caller.matches(org)", "matches(caller, '(.*a.*){900}b')", "[1].map(x, 'a').exists(y, y.matches('a'))", "b'x'", "{'a': 1}.a",
 		"request.params.l.all(x, request.params.l.all(y, request.params.l.all(z, x == y)))", "timestamp(0)", "dyn(null)", "\\", "'\\u0000'", "optional.of(caller)", "a.b.c.d", "0x10u", "-9223372036854775808",
 		"google.protobuf.Int64Value{value: 3}", "type(caller)", "has(request.params.q)", "[optional.none()][0]",
 	} {
