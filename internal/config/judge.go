@@ -67,7 +67,8 @@ func (l *loading) sure(names ...string) bool {
 	return !slices.ContainsFunc(names, func(name string) bool { return !l.settings.Sure(prefix + name) })
 }
 
-// rate checks a rate with its burst. 0 for either disables the limit; a burst
+// rate checks a rate with its burst. 0 for either disables the limit, and neither
+// is changed for the other's sake: a message must find the 0 that was given. A burst
 // that somebody gave for a rate of 0 is a contradiction. A rate of the registry
 // that is given alone has the burst that every rate there has.
 func (l *loading) rate(rpsName, burstName string, rps *float64, burst *int) {
@@ -84,13 +85,12 @@ func (l *loading) rate(rpsName, burstName string, rps *float64, burst *int) {
 		*burst = literal.DefaultBurst(*rps)
 		s.origins[prefix+burstName], s.texts[prefix+burstName], s.derived[prefix+burstName] = from, strconv.Itoa(*burst), true
 	}
-	if *burst == 0 {
-		*rps = 0
-	}
 	err := literal.CheckRate(*rps, *burst)
 	switch {
 	case err == nil:
 		return
+	case *rps == 0: // which somebody gave too, perhaps elsewhere
+		l.blame(burstName, fmt.Errorf("a burst without its rate limits nothing, and %s is 0: give a rate, or 0 for both", from))
 	case *rps > literal.MaxRPS:
 		l.blame(rpsName, err)
 	case !given && *rps*3600 >= 1:

@@ -240,7 +240,10 @@ func TestRefused(t *testing.T) {
 		{nil, []string{"AGENTGATE_RATE_CALLER_RPM=0"}, nil, `environment: AGENTGATE_RATE_CALLER_RPM: 0 is not a value here; leave it unset for the default`},
 		{nil, []string{"AGENTGATE_RATE_CALLER_BURST=5"}, nil, `environment: AGENTGATE_RATE_CALLER_BURST: a burst without its rate limits nothing: RATE_CALLER_RPM is unset`},
 		{nil, []string{"AGENTGATE_RATE_CALLER_RPM=1", "AGENTGATE_RATE_CALLER_BURST=61"}, nil, `environment: AGENTGATE_RATE_CALLER_BURST: a burst of 61 is more than an hour of its rate of 0.016666666666666666 a second`},
-		{nil, []string{"AGENTGATE_RATE_TENANT_RPS=0", "AGENTGATE_RATE_TENANT_BURST=5"}, nil, `environment: AGENTGATE_RATE_TENANT_BURST: a burst without its rate limits nothing: give the rate, or 0 for both`},
+		{nil, []string{"AGENTGATE_RATE_TENANT_RPS=0", "AGENTGATE_RATE_TENANT_BURST=5"}, nil,
+			`environment: AGENTGATE_RATE_TENANT_BURST: a burst without its rate limits nothing, and environment AGENTGATE_RATE_TENANT_RPS is 0: give a rate, or 0 for both`},
+		{nil, []string{"AGENTGATE_RATE_TENANT_RPS=0"}, []config.Setting{in("rate_tenant_rps", "5"), in("rate_tenant_burst", "7")},
+			`r.yaml:4:3: server.rate_tenant_burst: a burst without its rate limits nothing, and environment AGENTGATE_RATE_TENANT_RPS is 0: give a rate, or 0 for both`},
 		{[]string{"--rate-key-rps=0.01"}, nil, nil, `flag: --rate-key-rps: a burst of 40 is more than an hour of its rate of 0.01 a second; nobody gave the burst: give AGENTGATE_RATE_KEY_BURST too`},
 		{nil, nil, []config.Setting{in("rate_key_rps", "0.0000000001")}, `r.yaml:4:3: server.rate_key_rps: a burst of 1 is more than an hour of its rate of 0.0000000001 a second`},
 		{nil, nil, []config.Setting{in("rate_key_rps", "0.01"), in("rate_key_burst", "40")}, `r.yaml:4:3: server.rate_key_burst: a burst of 40 is more than an hour of its rate of 0.01 a second`},
@@ -316,7 +319,7 @@ func TestZeroDisables(t *testing.T) {
 		want any
 	}{
 		{[]string{"AGENTGATE_RATE_KEY_RPS=0"}, func(s *config.Settings) any { return [2]any{s.RateKeyRPS, s.RateKeyBurst} }, [2]any{0.0, 0}},
-		{[]string{"AGENTGATE_RATE_KEY_BURST=0"}, func(s *config.Settings) any { return [2]any{s.RateKeyRPS, s.RateKeyBurst} }, [2]any{0.0, 0}},
+		{[]string{"AGENTGATE_RATE_KEY_BURST=0"}, func(s *config.Settings) any { return [2]any{s.RateKeyRPS, s.RateKeyBurst} }, [2]any{20.0, 0}},
 		{[]string{"AGENTGATE_RATE_TENANT_RPS=0"}, func(s *config.Settings) any { return [2]any{s.RateTenantRPS, s.RateTenantBurst} }, [2]any{0.0, 0}},
 		{[]string{"AGENTGATE_RATE_TENANT_RPS=0", "AGENTGATE_RATE_TENANT_BURST=0"}, func(s *config.Settings) any { return s.RateTenantRPS }, 0.0},
 		{[]string{"AGENTGATE_TENANT_MAX_INFLIGHT=0"}, func(s *config.Settings) any { return s.TenantMaxInflight }, 0},

@@ -19,9 +19,9 @@ type Settings struct {
 	Registry    string
 	DataDir     string
 
-	RateKeyRPS      float64 // 0: no limit; then the burst is 0 too
+	RateKeyRPS      float64 // 0 for it or its burst: no limit
 	RateKeyBurst    int
-	RateTenantRPS   float64 // 0: no limit; then the burst is 0 too
+	RateTenantRPS   float64 // 0 for it or its burst: no limit
 	RateTenantBurst int
 
 	TenantMaxInflight int // 0: no cap

@@ -91,7 +91,11 @@ func (s *Snapshot) Effective(d Defaults) (*Effective, error) {
 	}
 	for i, k := range s.Keys {
 		if err := e.CheckKey(k.Rate); err != nil && k.Rate != nil {
-			problems = append(problems, NewProblem(k.Rate.Pos, fmt.Sprintf("keys[%d].limits.rps", i), err.Error()))
+			at, name := k.Rate.Pos, "rps"
+			if k.Rate.RPS != 0 {
+				at, name = k.Rate.BurstPos, "burst"
+			}
+			problems = append(problems, NewProblem(at, fmt.Sprintf("keys[%d].limits.%s", i, name), err.Error()))
 		}
 	}
 	if len(problems) > 0 {

@@ -114,8 +114,15 @@ func TestEachNumberHasItsSource(t *testing.T) {
 // is then one and the same.
 func TestBurstOfZeroDisables(t *testing.T) {
 	s := parse(t, "tenants: {a: {rps: 5, burst: 0}}\n")
-	if r := s.Tenants["a"].Rate; r.RPS != 0 || r.Burst != 0 || !r.Disabled() {
+	if r := s.Tenants["a"].Rate; r.RPS != 5 || r.Burst != 0 || !r.Disabled() {
 		t.Errorf("%+v", r)
+	}
+	e, err := s.Effective(registry.Defaults{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l := e.Tenant("a"); l.RPS != 0 || l.Burst != 0 {
+		t.Errorf("%+v", l)
 	}
 }
 
@@ -146,7 +153,7 @@ func TestStartUpRefusals(t *testing.T) {
 		{"key of its own off", keyOf[1:] + "    limits: {rps: 0}\n", usual,
 			"r.yaml:6:14: keys[0].limits.rps: 0 disables the key's limit while a tenant rate is on: AGENTGATE_RATE_TENANT_RPS is 100 (r.yaml:2:3 server.rate_tenant_rps)"},
 		{"key of its own, burst off", keyOf[1:] + "    limits: {rps: 5, burst: 0}\n", usual,
-			"r.yaml:6:14: keys[0].limits.rps: 0 disables the key's limit while a tenant rate is on: AGENTGATE_RATE_TENANT_RPS is 100 (r.yaml:2:3 server.rate_tenant_rps)"},
+			"r.yaml:6:22: keys[0].limits.burst: 0 disables the key's limit while a tenant rate is on: AGENTGATE_RATE_TENANT_RPS is 100 (r.yaml:2:3 server.rate_tenant_rps)"},
 		{"key of its own off, tenants too", keyOf[1:] + "    limits: {rps: 0}\n", registry.Defaults{KeyRPS: 20, KeyBurst: 40}, ""},
 		{"burst over an hour", "version: 1\n", registry.Defaults{KeyRPS: 0.01, KeyBurst: 40},
 			"flag: --rate-key-burst: a burst of 40 is more than an hour of its rate of 0.01 a second"},

@@ -40,8 +40,5 @@ func (r *reader) rate(o *object, required bool) *Rate {
 		r.fail(at.value, at.path, "%v", err)
 		return nil
 	}
-	if rate.Burst == 0 {
-		rate.RPS = 0 // a burst of 0 switches the limit off like a rate of 0
-	}
 	return rate
 }

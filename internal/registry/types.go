@@ -73,8 +73,8 @@ type Setting struct {
 
 // Rate is a limit of RPS calls a second that may save up Burst of them.
 type Rate struct {
-	RPS            float64 // 0: this limit is switched off
-	Burst          int     // at least 1 unless RPS is 0
+	RPS            float64 // as the file has it
+	Burst          int     // 0 for either: this limit is switched off
 	BurstDefaulted bool    // the file gave a rate alone; Burst is max(1, ceil(RPS))
 
 	Pos, BurstPos Position // of each number; the same where the burst is defaulted
