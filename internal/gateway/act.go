@@ -216,8 +216,13 @@ func text(member string, value jsontext.Value) (string, error) {
 		return "", fmt.Errorf("%s is not a valid string", member)
 	}
 	s := string(b)
-	if len(s) > 256 || strings.IndexFunc(s, func(c rune) bool { return c < ' ' || c == 0x7f }) >= 0 {
-		return "", fmt.Errorf("%s is longer than 256 bytes or has control characters", member)
+	return s, nameable(member, s)
+}
+
+// nameable says why a call cannot name s, if it cannot.
+func nameable(member, s string) error {
+	if !utf8.ValidString(s) || len(s) > 256 || strings.IndexFunc(s, func(c rune) bool { return c < ' ' || c == 0x7f }) >= 0 {
+		return fmt.Errorf("%s is longer than 256 bytes or has control characters", member)
 	}
-	return s, nil
+	return nil
 }

@@ -67,6 +67,12 @@ func (x Explainer) Explain(q explain.Question, key *identity.Key, unserved strin
 		return a, nil
 	}
 	a.Limits = append(a.Limits, x.rate(2, account.key, account.key.Partition(), x.Effective.Key(ownRate(x.Registry, key))))
+	for _, member := range []struct{ name, text string }{{"service", q.Service}, {"action", q.Action}, {"on_behalf_of", q.User}} {
+		if err := nameable(member.name, member.text); err != nil {
+			a.Refused = refusalOf(3, refuse(BadRequest, "%v", err), "no call can name that", "")
+			return a, nil
+		}
+	}
 	service, action, refused := authorize(x.Registry, key, call.Act)
 	if refused != nil {
 		why, source := whyOutOfScope(x.Registry, key, q)

@@ -1,6 +1,7 @@
 package gateway_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -195,5 +196,33 @@ func TestExplainABlockedTenant(t *testing.T) {
 	a, err = x.Explain(explain.Question{Key: "k", Service: "tools", Action: "stream"}, key, "", w.clock.Now())
 	if err != nil || a.Refused != nil || a.Limits[0].Level != nil {
 		t.Errorf("%v %+v", err, a)
+	}
+}
+
+// TestExplainWhatNoCallCanName: it is refused where the call would be, in the words
+// that the agent is told.
+func TestExplainWhatNoCallCanName(t *testing.T) {
+	key := everything("k")
+	w := newWorld(t, hello, key)
+	x := w.explainer(worldRegistry)
+	x.Levels = nil
+	for member, q := range map[string]explain.Question{
+		"on_behalf_of": {Service: "tools", Action: "get", User: "a\x00b"}, "service": {Service: strings.Repeat("s", 300), Action: "get"}, "action": {Service: "tools", Action: "g\tet"},
+	} {
+		q.Key = "k"
+		a, err := x.Explain(q, key, "", w.clock.Now())
+		if err != nil || a.Refused == nil || a.Refused.Step != 3 || len(a.Limits) != 1 || !strings.HasPrefix(a.Refused.Detail, member+" is longer than") {
+			t.Fatalf("%s: %v %+v", member, err, a.Refused)
+		}
+		body, _ := json.Marshal(map[string]string{"service": q.Service, "action": q.Action, "on_behalf_of": q.User})
+		if q.User == "" {
+			body, _ = json.Marshal(map[string]string{"service": q.Service, "action": q.Action})
+		}
+		if got := w.act("k", string(body)); got.status != a.Refused.Status || got.code != a.Refused.Code || !strings.Contains(got.body, a.Refused.Detail) {
+			t.Errorf("%s: the call gets %d %s", member, got.status, got.body)
+		}
+	}
+	if a, err := x.Explain(explain.Question{Key: "k", Service: "tools", Action: "get", User: strings.Repeat("u", 256)}, key, "", w.clock.Now()); err != nil || a.Refused != nil {
+		t.Errorf("a long name: %v %+v", err, a.Refused)
 	}
 }

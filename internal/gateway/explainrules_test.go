@@ -21,6 +21,7 @@ func TestExplainTellsWhatRulesMean(t *testing.T) {
   - {name: sized, key: request.params.id, when: request.bytes > 3, window: 1h, max: 5, count: request.params.n}
   - {name: broken, key: user + space, window: 1h, max: 5}
   - {name: off, key: caller, window: 1h, max: 0}
+  - {name: untold, key: caller, window: 1h, max: "5 / size(action + 'x' == 'getx' ? '' : 'x')", mode: observe}
 identity_limits: {user: 3, org: 4}
 `)
 	k := owned(roomy("a"), "u", "", "")
@@ -56,9 +57,9 @@ identity_limits: {user: 3, org: 4}
 	}
 	want := []explain.Rule{
 		with(base("user", "user", "3"), func(r *explain.Rule) {
-			r.Window, r.Applies, r.Source, r.Level = "1s", "yes, as u", at("15:19"), level(2, 3, time.Second)
+			r.Window, r.Applies, r.Source, r.Level = "1s", "yes, as u", at("16:19"), level(2, 3, time.Second)
 		}),
-		with(base("org", "org", "4"), func(r *explain.Rule) { r.Window, r.Applies, r.Source = "1s", "no: the key has no org", at("15:28") }),
+		with(base("org", "org", "4"), func(r *explain.Rule) { r.Window, r.Applies, r.Source = "1s", "no: the key has no org", at("16:28") }),
 		with(base("own", "caller", "5000"), func(r *explain.Rule) {
 			r.Applies, r.Count, r.Source, r.Level = "yes, as key:a", "bytes", at("9:5"), level(bytes, 5000, ends)
 		}),
@@ -75,6 +76,9 @@ identity_limits: {user: 3, org: 4}
 			r.Applies, r.Source, r.Level = "yes, as one of those whose key has no result", at("13:5"), level(2, 5, ends)
 		}),
 		with(base("off", "caller", "0"), func(r *explain.Rule) { r.Applies, r.Source = "no: a max of 0 switches it off", at("14:5") }),
+		with(base("untold", "caller", "5 / size(action + 'x' == 'getx' ? '' : 'x')"), func(r *explain.Rule) {
+			r.Mode, r.Applies, r.Source, r.Level = "observe", "yes, as key:a", at("15:5"), level(0, 0, ends) // a maximum without a result is none
+		}),
 	}
 	if diff := cmp.Diff(want, ask(x, "ann")); diff != "" {
 		t.Error(diff)

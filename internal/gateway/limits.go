@@ -114,9 +114,22 @@ func (g *Gateway) refusal(call *Call, v ratelimit.Verdict) *Error {
 	case v.Limit == ratelimit.KindKey && starved:
 		e.Message = fmt.Sprintf("this key was refused for want of an in-flight place more often than ten times its limit of %d calls at once, refilled over %s; from here on it pays for each such refusal: wait %s, and call again when a call or stream has ended", reading.Quota, literal.Span(reading.Window), inWords(v.Wait))
 	default:
-		e.Message = fmt.Sprintf("the %s limit is %d calls at once, refilled over %s; wait %s and call again", e.Limit, reading.Quota, literal.Span(reading.Window), inWords(v.Wait))
+		e.Message = fmt.Sprintf("the %s limit is %d calls at once, refilled over %s; %s", e.Limit, reading.Quota, literal.Span(reading.Window), whatToDo(v, reading.Next))
 	}
 	return e
+}
+
+// whatToDo tells a refused agent how long to wait, and whose wait that is where it is
+// not that of the limit that decided: a call that was refused there has spent the
+// key's token, and needs another when it comes back.
+func whatToDo(v ratelimit.Verdict, own time.Duration) string {
+	wait := fmt.Sprintf("wait %s and call again", inWords(v.Wait))
+	for r := range v.Readings() {
+		if r.Kind == ratelimit.KindKey && v.Limit != ratelimit.KindKey && r.Remaining == 0 && r.Next >= v.Wait && own < v.Wait {
+			return fmt.Sprintf("it has room in %s, but this key has no token until later (its limit is %s at once, refilled over %s): %s", inWords(own), plural(r.Quota, "call"), literal.Span(r.Window), wait)
+		}
+	}
+	return wait
 }
 
 // inWords is a wait to the millisecond, not cut: who waits that long is admitted.

@@ -511,3 +511,36 @@ func TestRulesOfWaitingCalls(t *testing.T) {
 		t.Errorf("%d counted, told of %d left, %d observed", counted(), got.left(t)["r"], w.counted("observed", "watch"))
 	}
 }
+
+// TestTheKeysOwnWaitIsNamed: where the key's spent token makes a call wait longer than
+// the limit that refused it, the words say whose wait that is, and the key's state is
+// told; it has not refused, and is not among those that did.
+func TestTheKeysOwnWaitIsNamed(t *testing.T) {
+	file := "tenants:\n  t: {rps: 0.5, burst: 1}\nservices:\n" + serviceLine("tools", "") + "rules:\n  - {name: r, key: caller, when: \"caller == 'key:a'\", window: 2s, max: 1}\n"
+	w := setup{registry: file}.world(t, hello, limited("a", 0.1, 2), of("t", limited("b", 0.1, 2)), limited("c", 0.1, 3))
+	for key, want := range map[string]string{
+		"a": "the rule r allows 1 call in each 2s, and they are used up; it has room in 1s, but this key has no token until later (its limit is 2 calls at once, refilled over 20s): wait 10s and call again",
+		"b": "the tenant limit is 1 calls at once, refilled over 2s; it has room in 2s, but this key has no token until later (its limit is 2 calls at once, refilled over 20s): wait 10s and call again",
+	} {
+		limit := map[string]string{"a": "r", "b": "tenant"}[key]
+		w.act(key, plainCall("tools", "")).want(t, key, 200, "", "")
+		got := w.act(key, plainCall("tools", ""))
+		got.want(t, key, 429, "rate_limited", limit)
+		if !strings.Contains(got.body, `"detail":"`+want+`"`) || !slices.Equal(got.violated(), []string{limit}) {
+			t.Errorf("%s: %s", key, got.body)
+		}
+		if g := got.fields(t)["key"]; g.left != 0 || g.next != 10 {
+			t.Errorf("%s: %+v", key, g)
+		}
+	}
+}
+
+// TestARuleThatAllowsNothingSaysSo, and not that it is used up or the call too large.
+func TestARuleThatAllowsNothingSaysSo(t *testing.T) {
+	w := ruledWorld(t, hello, "  - {name: shut, key: caller, window: 1m, max: \"1 - 1\"}\n  - {name: less, key: caller, window: 1m, max: \"5 - 9\", when: \"service == 'other'\"}\n", roomy("a"))
+	got := w.act("a", plainCall("tools", ""))
+	got.want(t, "shut", 429, "rate_limited", "shut")
+	if !strings.Contains(got.body, `"detail":"the rule shut allows this call nothing"`) {
+		t.Error(got.body)
+	}
+}

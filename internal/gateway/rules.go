@@ -132,7 +132,7 @@ func ruleRefusal(call *Call, v ratelimit.Verdict) string {
 	case v.Never:
 		return fmt.Sprintf("%s allows %s in each %s, and this call alone is more: however long you wait, it will be refused", name, most, window)
 	}
-	return fmt.Sprintf("%s allows %s in each %s, and they are used up; wait %s and call again", name, most, window, inWords(v.Wait))
+	return fmt.Sprintf("%s allows %s in each %s, and they are used up; %s", name, most, window, whatToDo(v, u.Reading().Next))
 }
 
 // counted is an amount of what a rule counts.

@@ -181,3 +181,32 @@ func BenchmarkRules(b *testing.B) {
 		})
 	}
 }
+
+// TestAnEmptyWindowHasNoNext: a reading of which nothing is counted says no time at
+// which more comes, as all is there.
+func TestAnEmptyWindowHasNoNext(t *testing.T) {
+	l := NewLocal(Options{})
+	r := NewRule("r", "requests", time.Minute, false)
+	u := []Use{{Rule: r, Partition: "p", Count: 0, Max: 10}}
+	l.Admit(Charge{}, Admission{Service: NewService("s", 0), Uses: u}, int64(20*time.Second))
+	if got := u[0].Reading(); got.Next != 0 || got.Remaining != 10 {
+		t.Errorf("%+v", got)
+	}
+	if u, _ := l.use(r, "p", int64(20*time.Second)); u.Reading().Next != 40*time.Second {
+		t.Errorf("of a window that has begun: %+v", u.Reading())
+	}
+}
+
+// TestCountsStayWithinWhatCanBeCounted, however much flows and whatever is taken back:
+// one past the end would begin from below nothing, and let everybody pass.
+func TestCountsStayWithinWhatCanBeCounted(t *testing.T) {
+	for name, w := range map[string]*windows{
+		"own": {size: 1, counts: map[string]int64{"p": maxCount - 1}}, "shared": {counts: map[string]int64{}, shared: maxCount - 1, warnedAt: math.MinInt64},
+	} {
+		for _, step := range []struct{ n, want int64 }{{5, maxCount}, {maxCount, maxCount}, {maxCount, maxCount}, {-maxCount, 0}, {-1, 0}, {3, 3}} {
+			if got := w.addLocked("p", step.n); got != step.want || w.usedLocked("p") != step.want {
+				t.Errorf("%s: %d more make %d, want %d", name, step.n, got, step.want)
+			}
+		}
+	}
+}
