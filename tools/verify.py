@@ -518,19 +518,23 @@ def verify_proofs(key, text):
     """The records that a file of proofs shows to be in the log."""
     proofs = PROOF.findall(text)
     if "".join(match[0] for match in re.finditer(PROOF, text)) != text:
-        raise Fault("not a proof in its one spelling" + (
-            "; the file has a line end too many, as jq -r adds one: write it with jq -j" if text.endswith("\n\n") else ""))
+        raise misspelt_proof(text)
     records = [verify_proof(key, *proof) for proof in proofs]
     if len({parse_record(line.encode())["id"] for line in records}) > 1:
         raise Fault("the proofs in one file are to be of one receipt")
     return records
 
 
+def misspelt_proof(text):
+    hint = "; the file has a line end too many, as jq -r adds one: write it with jq -j" if text.endswith("\n\n") else ""
+    return Fault("not a proof in its one spelling" + hint)
+
+
 def verify_proof(key, extra, index, path, note):
     line, index, checkpoint = unbase64(extra), int(index), parse_checkpoint(note)
     hashes = [unbase64(text) for text in path.split()]
     if line is None or None in hashes or not checkpoint or index > MOST:
-        raise Fault("not a proof in its one spelling")
+        raise misspelt_proof(note)
     record, leaf = parse_record(line), leaf_hash(line)
     signature = SIGNATURE.fullmatch(checkpoint.signatures)
     if not signature or not unbase64(signature[2]):

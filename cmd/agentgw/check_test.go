@@ -89,6 +89,21 @@ idle    org        -     requests  off                   1h      enforce  r.yaml
 	}
 }
 
+// TestCheckWarnsOfNamesThatAreNot: a rule about a service or an action that there is
+// not never acts.
+func TestCheckWarnsOfNamesThatAreNot(t *testing.T) {
+	file := "services: {tools: {base_url: \"https://u.example\", actions: {get: {method: GET, path: /}}}}\nrules:\n" +
+		"  - {name: a, key: caller, window: 1m, max: 10, when: service == \"tools\" && \"gett\" != action}\n" +
+		"  - {name: b, key: caller, window: 1m, max: 'service in [\"tools\", \"tolls\"] ? 1 : 2', when: action == \"get\" && caller == \"x\"}\n"
+	code, out, _ := runCheck(t, file, nil, "r.yaml")
+	_, got, _ := strings.Cut(out, "\nwarning")
+	want := ": r.yaml:3:55: rules.a.when: there is no action \"gett\", with which this compares\n" +
+		"warning: r.yaml:4:45: rules.b.max: there is no service \"tolls\", with which this compares\n"
+	if diff := cmp.Diff(want, got); diff != "" || code != exitDone {
+		t.Errorf("exit %d %s", code, diff)
+	}
+}
+
 // TestCheckTellsOfExpressions beside every other mistake, in the order of the file.
 func TestCheckTellsOfExpressions(t *testing.T) {
 	file := "version: 1\nserver: {rate_key_rps: 0}\nrules:\n  - {name: a, key: usr, window: 1m, max: 5}\n  - {name: b, key: caller, window: 1x, max: caller, when: (}\n"

@@ -1,13 +1,16 @@
 package main
 
 import (
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
 	"strings"
 
 	"agentgw/internal/gateway"
+	"agentgw/internal/literal"
 	"agentgw/internal/registry"
+	extra "agentgw/internal/rules"
 )
 
 // warnings lists what a sound registry says in vain, in the order of the file:
@@ -26,7 +29,34 @@ func warnings(snapshot *registry.Snapshot) registry.Problems {
 		list = append(list, registry.NewProblem(service.BaseURLPos, "services."+name+".base_url",
 			"every call will be refused: the address is private, loopback or link-local; if it is meant, add allow_private: true"))
 	}
+	list = append(list, idle(snapshot)...)
 	list.Sort()
+	return list
+}
+
+// idle lists the services and actions that rules name and that there are not: such a
+// rule never acts, and nothing else would tell.
+func idle(snapshot *registry.Snapshot) (list registry.Problems) {
+	set, err := extra.Compile(snapshot)
+	if err != nil {
+		return nil // which is told elsewhere
+	}
+	actions := map[string]bool{}
+	for _, service := range snapshot.Services {
+		for name := range service.Actions {
+			actions[name] = true
+		}
+	}
+	for _, r := range set.Rules() {
+		for _, n := range r.Names() {
+			if n.Variable == "service" && snapshot.Services[n.Text] == nil || n.Variable == "action" && !actions[n.Text] {
+				list = append(list, registry.Problem{
+					File: n.Pos.File, Line: n.Pos.Line, Column: n.Pos.Column, Path: "rules." + r.Name + "." + n.Part,
+					What: fmt.Sprintf("there is no %s %s, with which this compares", n.Variable, literal.Quote(n.Text)),
+				})
+			}
+		}
+	}
 	return list
 }
 

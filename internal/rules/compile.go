@@ -54,6 +54,7 @@ type compiler struct {
 	path     string
 	problems registry.Problems
 	sees     []string
+	names    []Name
 }
 
 func (c *compiler) rule(r registry.Rule) *Rule {
@@ -68,6 +69,7 @@ func (c *compiler) rule(r registry.Rule) *Rule {
 	if r.Count != registry.CountRequests && r.Count != registry.CountBytes {
 		rule.count = c.compile("count", r.Count, r.CountPos, "a number (or the words requests or bytes)", types.IntKind, types.UintKind, types.DoubleKind)
 	}
+	rule.names = c.names
 	return rule
 }
 
@@ -104,6 +106,7 @@ func (c *compiler) compile(part, text string, at registry.Position, wanted strin
 	}
 	seen := variables(checked)
 	c.sees = append(c.sees, seen...)
+	c.names = append(c.names, names(checked, part, at)...)
 	options := []cel.ProgramOption{cel.OptimizeRegex(patterns.matchers()...)}
 	if slices.Contains(seen, params) {
 		options = append(options, cel.CostTracking(spent{patterns}), cel.CostLimit(costLimit))

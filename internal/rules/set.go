@@ -30,6 +30,7 @@ type Rule struct {
 	max, count *expression        // nil: most, and 1 or the bytes
 	most       int64
 	sees       []string // the variables that its expressions look at, sorted
+	names      []Name
 	complaints complaints
 }
 
