@@ -43,14 +43,11 @@ func Shown(partition string) string {
 // Charge says what c means to the rule, unless it means nothing.
 func (r *Rule) Charge(c *Call) (ch Charge, applies bool) {
 	if r.when != nil {
-		v, err := r.when.value(c)
-		holds, ok := v.(types.Bool)
+		holds, err := r.when.truth(c)
 		switch {
 		case err != nil:
 			ch.fault(r.when, err)
-		case !ok:
-			ch.fault(r.when, errNotBool)
-		case holds == types.False:
+		case !holds:
 			return Charge{}, false
 		}
 	}
@@ -80,10 +77,7 @@ func (r *Rule) Charge(c *Call) (ch Charge, applies bool) {
 	case r.Bytes():
 		ch.Count = max(1, c.Bytes)
 	case r.count != nil:
-		count, err := r.count.number(c, outward)
-		if err == nil && count < 0 {
-			err = errNegative
-		}
+		count, err := r.count.amount(c)
 		ch.Count = min(registry.MaxQuota+1, count)
 		if err != nil {
 			ch.Count = 1
@@ -110,6 +104,19 @@ func (e *expression) value(c *Call) (ref.Val, error) {
 		v = o.GetValue()
 	}
 	return v, nil
+}
+
+// truth is the result of a condition.
+func (e *expression) truth(c *Call) (bool, error) {
+	v, err := e.value(c)
+	if err != nil {
+		return false, err
+	}
+	holds, ok := v.(types.Bool)
+	if !ok {
+		return false, errNotBool
+	}
+	return bool(holds), nil
 }
 
 // text is the result as a partition key: "" for null. Numbers and truth values are
@@ -172,6 +179,15 @@ func (e *expression) number(c *Call, round func(float64) float64) (int64, error)
 		return int64(max(-beyond, min(beyond, round(f)))), nil
 	}
 	return 0, errNotNumber
+}
+
+// amount is the result as what a call counts for.
+func (e *expression) amount(c *Call) (int64, error) {
+	n, err := e.number(c, outward)
+	if err == nil && n < 0 {
+		err = errNegative
+	}
+	return n, err
 }
 
 // outward rounds away from 0, so that what is a little less than nothing stays less.

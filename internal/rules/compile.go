@@ -2,6 +2,7 @@ package rules
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -104,7 +105,7 @@ func (c *compiler) compile(part, text string, at registry.Position, wanted strin
 		fail("%v", err)
 		return nil
 	}
-	seen := variables(checked)
+	seen := variables(env, checked)
 	c.sees = append(c.sees, seen...)
 	c.names = append(c.names, names(checked, part, at)...)
 	options := []cel.ProgramOption{cel.OptimizeRegex(patterns.matchers()...)}
@@ -118,7 +119,29 @@ func (c *compiler) compile(part, text string, at registry.Position, wanted strin
 		fail("%v", err)
 		return nil
 	}
-	return &expression{program: program, part: part}
+	e := &expression{program: program, part: part}
+	if len(seen) == 0 {
+		if err := e.try(&Call{}); err != nil {
+			fail("is the same for every call, and of no use: %s", why(err))
+			return nil
+		}
+	}
+	return e
+}
+
+// try asks for the result in the way of the part that e is.
+func (e *expression) try(c *Call) (err error) {
+	switch e.part {
+	case "key":
+		_, err = e.text(c)
+	case "when":
+		_, err = e.truth(c)
+	case "max":
+		_, err = e.number(c, math.Floor)
+	default:
+		_, err = e.amount(c)
+	}
+	return err
 }
 
 // wrong puts what the compiler found into words. Of a text that it cannot parse
@@ -176,10 +199,15 @@ func inWords(t *cel.Type) string {
 	return "a " + t.String()
 }
 
-// variables are those that an expression refers to.
-func variables(checked *cel.Ast) (list []string) {
+// variables are those of a call that an expression refers to: not functions, nor
+// what a macro of its own goes over a list with.
+func variables(env *cel.Env, checked *cel.Ast) (list []string) {
+	declared := map[string]bool{}
+	for _, v := range env.Variables() {
+		declared[v.Name()] = true
+	}
 	for _, ref := range checked.NativeRep().ReferenceMap() {
-		if ref.Name != "" { // else a function
+		if declared[ref.Name] {
 			list = append(list, ref.Name)
 		}
 	}
