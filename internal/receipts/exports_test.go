@@ -493,6 +493,13 @@ func TestExportOrNothing(t *testing.T) {
 			name := segments(t, dir)[0]
 			write(t, name, bytes.Replace(read(t, name), []byte(`"out":42`), []byte(`"out":43`), 1))
 		}},
+		{name: "the last record altered", says: "not what the newest checkpoint was signed over", change: func(dir string) {
+			list := segments(t, dir)
+			name := list[len(list)-1]
+			text := read(t, name)
+			at := bytes.LastIndex(text, []byte(`"out":42`))
+			write(t, name, slices.Concat(text[:at], []byte(`"out":43`), text[at+8:]))
+		}},
 		{name: "a segment gone", says: "before its newest checkpoint", change: func(dir string) { os.Remove(segments(t, dir)[1]) }},
 		{name: "a key of another log", says: "the newest checkpoint", change: func(dir string) {
 			another, _ := crowd(t, 1)

@@ -52,7 +52,7 @@ type exportVerification struct {
 	missed bool // the tree had its size and another root
 	tree   frontier
 	first  tlog.Hash // the leaf from which the tree has its name
-	last   *subtree  // that was left out, if the line before is of one
+	last   *subtree  // that was left out
 }
 
 // readAnchor reads the anchor; done means that the report is final.
@@ -139,7 +139,6 @@ func (v *exportVerification) record(line []byte) error {
 	rep.Tenant = r.Tenant
 	rep.count(r)
 	v.push(subtree{first: v.tree.size, root: tlog.RecordHash(line)})
-	v.last = nil
 	return nil
 }
 
