@@ -14,7 +14,7 @@ import (
 // TestReloadsUnderLoad: with one reload a second under 500 calls a second (a few
 // in `make test`, at ten times the pace), asked for or found in the file, no call
 // fails, each is decided by the one file under which it came, also where a reload
-// comes between two of its steps, no goroutine is left behind, and keys that are made and revoked meanwhile are served, and then never
+// comes between two of its steps, but under the caps of the new one, no goroutine is left behind, and keys that are made and revoked meanwhile are served, and then never
 // again.
 func TestReloadsUnderLoad(t *testing.T) {
 	turns, every, perSecond := rounds(12, 100), time.Second/10, 250

@@ -26,7 +26,8 @@ import (
 // side is one of two registries that a gateway changes between. They differ in
 // all that a call shows of what decided it: where it went, by which path and with
 // which header, and the quotas of key, tenant, service and slots. A call decided
-// by some of one and some of the other is seen at once.
+// by some of one and some of the other is seen at once; but the cap of slots is that
+// of the file in force, whichever file the call came under.
 type side struct {
 	name     string
 	upstream *httptest.Server
@@ -67,15 +68,15 @@ services:
 `, turn, rps, s.least, s.least+1, s.least+2, digest, s.least+3, s.upstream.URL, s.name, s.least+4)
 }
 
-// policy is what an answer decided by this side says; a key without a limit of its
-// own has the default's.
-func (s *side) policy(own bool) string {
+// policy is what an answer decided by this side says, while caps are those of another;
+// a key without a limit of its own has the default's.
+func (s *side) policy(own bool, caps *side) string {
 	key := s.least
 	if own {
 		key = s.least + 3
 	}
 	return fmt.Sprintf(`"key";q=%d;w=1, "tenant";q=%d;w=1, "service";q=%d;w=1, "inflight";q=%d;qu="concurrent-requests"`,
-		key, s.least+1, s.least+4, s.least+2)
+		key, s.least+1, s.least+4, caps.least+2)
 }
 
 // reloads is a gateway between two sides.
@@ -146,17 +147,18 @@ const oneCall = `{"service":"tools","action":"get","params":{"id":"1"}}`
 
 // call makes one call and returns its status, or 0.
 func (r *reloads) call(key string) int {
-	status, _ := r.send(key, strings.NewReader(oneCall))
+	status, _, _ := r.send(key, strings.NewReader(oneCall))
 	return status
 }
 
-// send makes a call with that body and returns its status, or 0, and the side by
-// which it was decided. What it shows of that has to be of one.
-func (r *reloads) send(key string, body io.Reader) (int, *side) {
+// send makes a call with that body and returns its status, or 0, the side by
+// which it was decided, and that whose caps it was held to. What it shows of that has
+// to be of one.
+func (r *reloads) send(key string, body io.Reader) (status int, by, caps *side) {
 	request, err := http.NewRequest("POST", "http://"+r.server.agentsListener.Addr().String()+"/v1/act", body)
 	if err != nil {
 		r.t.Error(err)
-		return 0, nil
+		return 0, nil, nil
 	}
 	request.Header.Set("Agentgate-Key", key)
 	if held, ok := body.(*held); ok {
@@ -167,7 +169,7 @@ func (r *reloads) send(key string, body io.Reader) (int, *side) {
 	res, err := r.client.Do(request)
 	if err != nil {
 		r.t.Error(err)
-		return 0, nil
+		return 0, nil, nil
 	}
 	defer func() { _ = res.Body.Close() }()
 	text, err := io.ReadAll(res.Body)
@@ -175,17 +177,19 @@ func (r *reloads) send(key string, body io.Reader) (int, *side) {
 		r.t.Error(err)
 	}
 	if res.StatusCode == http.StatusUnauthorized {
-		return res.StatusCode, nil
+		return res.StatusCode, nil, nil
 	}
 	for _, s := range r.sides {
-		if string(text) == s.name && res.Header.Get("RateLimit-Policy") == s.policy(key == r.key) && res.StatusCode == http.StatusOK {
-			s.calls.Add(1)
-			return res.StatusCode, s
+		for _, caps := range r.sides {
+			if string(text) == s.name && res.Header.Get("RateLimit-Policy") == s.policy(key == r.key, caps) && res.StatusCode == http.StatusOK {
+				s.calls.Add(1)
+				return res.StatusCode, s, caps
+			}
 		}
 	}
 	r.mixed.Add(1)
 	r.t.Errorf("%s from %q, policy %s", res.Status, text, res.Header.Get("RateLimit-Policy"))
-	return res.StatusCode, nil
+	return res.StatusCode, nil, nil
 }
 
 // held is a body that the gateway asks for, and does not get before it may.
@@ -204,15 +208,15 @@ func (h *held) Read(p []byte) (int, error) {
 
 // across begins calls whose key is known and whose body is not read yet, and
 // returns how they go on when another file is in force: by the file under which
-// they came.
+// they came, under the caps of the other.
 func (r *reloads) across(turn int) (goOn func()) {
 	may := make(chan struct{})
 	var all sync.WaitGroup
 	for range 4 {
 		body := &held{Reader: strings.NewReader(oneCall), asked: make(chan struct{}), may: may}
 		all.Go(func() {
-			if _, by := r.send(r.key, body); by != r.sides[turn%2] {
-				r.t.Errorf("a call that came under file %s was decided by another", r.sides[turn%2].name)
+			if _, by, caps := r.send(r.key, body); by != r.sides[turn%2] || caps != r.sides[(turn+1)%2] {
+				r.t.Errorf("a call that came under file %s was decided by another, or under its caps", r.sides[turn%2].name)
 			}
 		})
 		select {

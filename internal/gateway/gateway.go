@@ -56,8 +56,8 @@ type Limiter interface {
 	// which the call then has a place in the queue. The ticket of a call that it
 	// admits must be released, and a place left.
 	Enter(c ratelimit.Charge, a ratelimit.Admission, queue, now int64) (ratelimit.Ticket, *ratelimit.Place, ratelimit.Verdict)
-	// Follow has those that wait be held to the caps in force.
-	Follow(c ratelimit.Caps)
+	// Follow has every call be held to the caps in force.
+	Follow(c *ratelimit.Caps)
 	// Count counts more for a rule that was asked, whether there is room or not.
 	Count(u *ratelimit.Use, n, now int64)
 	// Counted reads what a rule has counted in its window, and how long that lasts.

@@ -60,7 +60,7 @@ func (g *Gateway) admit(call *Call, service *registry.Service, action *registry.
 	call.nested = g.isNested(call, tenant.Partition())
 	ticket, place, v := g.limiter.Enter(charge, ratelimit.Admission{
 		Tenant: tenant, Bucket: call.account.at(limits, call.Key), Service: limits.slots,
-		Process: int64(call.view.settings.MaxInflight), Uses: call.uses,
+		Process: int64(call.view.settings.MaxInflight), Under: call.view.caps, Uses: call.uses,
 	}, call.queue(), g.nanos.Nanos())
 	if v.Outcome == ratelimit.Queued {
 		var err *Error

@@ -13,7 +13,8 @@ import (
 	"agentgw/internal/rules"
 )
 
-// view is everything that decides one call, as it stood when the call came. What
+// view is everything that decides one call, as it stood when the call came, but for the
+// caps of slots: those of the last view hold for every call. What
 // a call is charged to is worked out with it, once, and kept beside each key with
 // the place of its state in the limiter: a call looks nothing up by name. The
 // state itself is the limiter's and outlives every view.
@@ -28,6 +29,7 @@ type view struct {
 	failures dated                     // of authentication, for each client address
 	rules    *rules.Set
 	windows  []*ratelimit.Rule // of each of the rules
+	caps     *ratelimit.Caps
 }
 
 // dated is a limit and since when it has been in force, in the limiter's time.
@@ -57,7 +59,8 @@ type service struct {
 }
 
 // Use makes the next call, and every one after it, be decided by these settings,
-// this registry with its rules, and these keys. A call under way keeps what it began with.
+// this registry with its rules, and these keys. A call under way keeps what it began with,
+// but for caps.
 func (g *Gateway) Use(settings *config.Settings, snapshot *registry.Snapshot, effective *registry.Effective, set *rules.Set, keys *identity.Directory) error {
 	v, err := newView(settings, snapshot, effective, set, keys)
 	if err != nil {
@@ -74,13 +77,13 @@ func (g *Gateway) Use(settings *config.Settings, snapshot *registry.Snapshot, ef
 		}
 	}
 	g.current.Store(v)
-	g.limiter.Follow(v.caps())
+	g.limiter.Follow(v.caps)
 	return nil
 }
 
-// caps are the caps in force, for calls that came before they were.
-func (v *view) caps() ratelimit.Caps {
-	return ratelimit.Caps{
+// inForce are the caps of v, for all calls once v is in use.
+func (v *view) inForce() *ratelimit.Caps {
+	return &ratelimit.Caps{
 		Process: int64(v.settings.MaxInflight),
 		Tenant:  func(r *ratelimit.Ref) *ratelimit.Ref { return v.tenants[r.Partition()] },
 		Service: func(s *ratelimit.Service) *ratelimit.Service {
@@ -162,6 +165,7 @@ func newView(settings *config.Settings, snapshot *registry.Snapshot, effective *
 		}
 		v.accounts = append(v.accounts, a)
 	}
+	v.caps = v.inForce()
 	return v, errors.Join(problems...)
 }
 

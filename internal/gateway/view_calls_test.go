@@ -108,7 +108,8 @@ func (c interrupted) Now() time.Time {
 }
 
 // TestOneViewDecidesACall: what changes while a request is being read, or between
-// two steps of its pipeline, is for the next one.
+// two steps of its pipeline, is for the next one. Only a cap holds for it too, until it
+// is admitted.
 func TestOneViewDecidesACall(t *testing.T) {
 	const before = "tenants:\n  t: {rps: 1, burst: 2, max_inflight: 1}\nservices:\n"
 	var w *world
@@ -119,7 +120,7 @@ func TestOneViewDecidesACall(t *testing.T) {
 		w.settings = &next
 		narrow := *k
 		narrow.Services = []string{"another"}
-		w.use("tenants:\n  t: {rps: 1, burst: 2, max_inflight: 0}\nservices:\n"+serviceLine("another", ""), &narrow)
+		w.use("tenants:\n  t: {rps: 1, burst: 2, max_inflight: 3}\nservices:\n"+serviceLine("another", ""), &narrow)
 	}
 	underWay := func() {
 		for len(w.entries(ratelimit.KindKey)) == 0 {
@@ -131,10 +132,11 @@ func TestOneViewDecidesACall(t *testing.T) {
 		first   func() // happens when it is identified
 		between func() // the halves of its body
 		vault   opening
+		slots   int64 // left
 	}{
-		"when it has begun":    {first: change},
-		"while it is read":     {between: underWay},
-		"when it was admitted": {vault: change},
+		"when it has begun":    {first: change, slots: 2},
+		"while it is read":     {between: underWay, slots: 2},
+		"when it was admitted": {vault: change, slots: 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var next atomic.Pointer[func()]
@@ -149,8 +151,8 @@ func TestOneViewDecidesACall(t *testing.T) {
 			r.Body, r.ContentLength = &halves{strings.NewReader(body), c.between}, int64(len(body))
 			got := w.do(r)
 			got.want(t, name, 200, "", "")
-			if left := got.left(t); left["tenant"] != 1 || left["inflight"] != 0 {
-				t.Errorf("it was told %v, of the limits before", left)
+			if left := got.left(t); left["tenant"] != 1 || left["inflight"] != c.slots {
+				t.Errorf("it was told %v, want the limits before and %d slots", left, c.slots)
 			}
 			w.act("k", "{}").want(t, "the next one", 413, "body_too_large", "")
 		})

@@ -17,10 +17,13 @@ type Admission struct {
 	// Uses are the rules that the call meets, each at most once. Admit says in
 	// them how they stand.
 	Uses []Use
-	// Process is the cap of calls in flight of the whole process; 0 is none. Every
-	// call brings it, as it does the caps of tenant and service, so that one
-	// snapshot of all limits decides it.
+	// Process is the cap of calls in flight of the whole process; 0 is none.
 	Process int64
+	// Under is what the caps of tenant, service and process are of. Where others
+	// are in force, it is those that hold, and so does their weight of the tenant.
+	Under *Caps
+
+	capped *Ref // the tenant under the cap in force, if it is not Tenant
 }
 
 // Admit takes a token of the tenant, one of the (key, service) bucket, what the
@@ -73,6 +76,9 @@ func (l *Local) enter(v *Verdict, c *Charge, a *Admission, queue, now int64) (t 
 	}
 	a.Tenant.fetch()
 	a.Bucket.fetch()
+	if l.outdated(a) {
+		l.renew(a)
+	}
 	service := l.pool(a.Service)
 	l.findRules(a.Uses)
 	l.hold(service, a.Service.slots)
@@ -98,19 +104,21 @@ const (
 	takes standing = iota // it takes them, if it is to run
 	holds                 // it has them already, and lacks at most tokens
 	lacks                 // others come first, or there are none
+	waits                 // the same, and it may wait for them
 )
 
 // unlimited is what holds for calls without a tenant. It is in no table.
 var unlimited = Ref{table: Table(tables)}
 
-// decide asks every limit and takes what the call needs, or nothing. For a seat it
-// also takes the tokens, and notes them there, if slots are all that is lacking.
+// decide asks every limit and takes what the call needs, or nothing. Of a call that may
+// wait it also takes the tokens, and notes them in p, if slots are all that is lacking.
+// Only a call that lacks slots has a p.
 //
-// Of a call that takes its slots it looks afterwards whether anybody waits: who came
-// to wait meanwhile is not to be overtaken. And one that lacks slots may find no cap
-// that is full, as some have come back: then too the outcome is again.
-func (l *Local) decide(v *Verdict, a *Admission, service *pool, stands standing, seat *Place, now int64) (t Ticket) {
-	own := a.tenant()
+// Of a call that takes its slots it looks afterwards whether anybody waits, and whether
+// its caps are still in force: who came to wait meanwhile is not to be overtaken, and a
+// cap that was lowered meanwhile not to be passed. Then the outcome is again.
+func (l *Local) decide(v *Verdict, a *Admission, service *pool, stands standing, p *Place, now int64) (t Ticket) {
+	own, capped := a.tenant(), a.holder()
 	tenant := l.lockTenant(own, now)
 	var bucket *entry
 	var fromTenant, fromBucket decision
@@ -135,16 +143,14 @@ func (l *Local) decide(v *Verdict, a *Admission, service *pool, stands standing,
 	used := tenant.inUseLocked(own)
 	switch stands {
 	case takes:
-		l.takeSlots(v, a, tenant.slots, used, own.slots, service)
-		if v.Outcome == Admitted && l.line.waiting.Load() > 0 {
+		l.takeSlots(v, a, tenant.slots, used, capped.slots, service)
+		if v.Outcome == Admitted && (l.line.waiting.Load() > 0 || l.outdated(a)) {
 			l.untake(a, service)
 			v.Outcome = again
 		}
-	case lacks:
-		l.refuseFull(v, a, tenant.slots, used, own.slots, service)
-		if v.Outcome == Admitted {
-			v.Outcome = again
-		} else if v.Outcome == ConcurrencyLimited && seat != nil {
+	case lacks, waits:
+		l.refuseFull(v, a, tenant.slots, capped.slots, service, l.lackedLocked(p, used))
+		if v.Outcome == ConcurrencyLimited && stands == waits {
 			v.Outcome = Queued
 		}
 	}
@@ -156,13 +162,13 @@ func (l *Local) decide(v *Verdict, a *Admission, service *pool, stands standing,
 	}
 	if !own.limit.Unlimited() {
 		if pays {
-			seat.pay(own, tenant, tenant.spendLocked(fromTenant, now))
+			p.pay(own, tenant, tenant.spendLocked(fromTenant, now))
 		}
 		v.sample(KindTenant, own.limit, tenant.bucket.tat-now)
 	}
 	if bucket != nil {
 		if pays {
-			seat.pay(a.Bucket, bucket, bucket.spendLocked(fromBucket, now))
+			p.pay(a.Bucket, bucket, bucket.spendLocked(fromBucket, now))
 		}
 		v.sample(KindService, a.Bucket.limit, bucket.bucket.tat-now)
 		// Before a shard is locked to pin the tenant: see entry for the order.
@@ -170,19 +176,27 @@ func (l *Local) decide(v *Verdict, a *Admission, service *pool, stands standing,
 	}
 	if admitted && stands == takes {
 		used++
-		t = l.occupyLocked(a, tenant, own, service, now)
+		t = l.occupyLocked(a, tenant, capped, service, now)
 	}
 	tenant.unlockTenant()
-	l.sampleCaps(v, a, used, own.slots, service)
+	l.sampleCaps(v, a, used, capped.slots, service)
 	return t
 }
 
-// tenant is whose slots and tokens the call needs.
+// tenant is whose tokens the call needs, under the limit that holds for the call.
 func (a *Admission) tenant() *Ref {
 	if a.Tenant == nil {
 		return &unlimited
 	}
 	return a.Tenant
+}
+
+// holder is the same tenant under the cap that holds for its slots.
+func (a *Admission) holder() *Ref {
+	if a.capped != nil {
+		return a.capped
+	}
+	return a.tenant()
 }
 
 // lockTenant returns the entry of own with its lock held, and with it that of the
@@ -253,15 +267,15 @@ func (l *Local) untake(a *Admission, service *pool) {
 	}
 }
 
-// refuseFull names every cap that is full.
-func (l *Local) refuseFull(v *Verdict, a *Admission, tenant *slots, used, own int64, service *pool) {
-	if full(used, own) {
+// refuseFull names every cap that was in the way of a call.
+func (l *Local) refuseFull(v *Verdict, a *Admission, tenant *slots, own int64, service *pool, lacked lacking) {
+	if lacked.tenant {
 		v.refuse(ConcurrencyLimited, KindTenantSlots, slotWait(tenant.hold, own))
 	}
-	if most := a.Service.slots; service.full(most) {
-		v.refuse(ConcurrencyLimited, KindServiceSlots, slotWait(service.hold.Load(), most))
+	if lacked.service {
+		v.refuse(ConcurrencyLimited, KindServiceSlots, slotWait(service.hold.Load(), a.Service.slots))
 	}
-	if l.process.full(a.Process) {
+	if lacked.process {
 		v.refuse(ConcurrencyLimited, KindProcessSlots, slotWait(l.process.hold.Load(), a.Process))
 	}
 }

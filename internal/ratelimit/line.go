@@ -16,16 +16,17 @@ import (
 // slots back, or takes some without the lock, does so and then looks at the number.
 // Whichever came first, one of the two sees the other.
 type line struct {
-	waiting atomic.Int64 // also counts who is about to
+	waiting atomic.Int64         // also counts who is about to
+	caps    atomic.Pointer[Caps] // in force; nil: never told. Stored under mu
 
 	mu      sync.Mutex
 	parties map[tenantName]*party
 	came    uint64 // how many ever waited
 	pass    int64  // of the tenant that was served last, before it was
-	caps    *Caps  // as the limiter was last told; nil: never
 	process int64  // the cap of the process that holds for those that wait
 
-	// What nextLocked looks at, here to be made once.
+	// What nextLocked looks at, here to be made once, and how many times it did.
+	looks  uint64
 	claims []claim
 	firsts []*Place
 	pools  []division
@@ -38,7 +39,8 @@ type party struct {
 	own     *Ref // under the cap that holds for them
 	lanes   []*lane
 	waiting int64
-	pass    int64 // its tenant's, while it waits
+	pass    int64  // its tenant's, while it waits
+	full    uint64 // the look that last found it at its own cap
 }
 
 // lane is those of them that wait for one service, in the order in which they came.
@@ -48,98 +50,52 @@ type lane struct {
 	first, last *Place
 }
 
-// Caps are the caps in force, for calls that wait: they came under caps of their
-// own, but may wait for longer than those hold.
-type Caps struct {
-	Process int64 // 0: none
-	// Tenant and Service return their argument's namesake under the cap that it
-	// now has, or nil if there is none any more: then the cap it had holds on.
-	// They are called with the limiter locked, and must not call it.
-	Tenant  func(*Ref) *Ref
-	Service func(*Service) *Service
-}
-
-// Follow has every call that waits, now or later, be held to c until the next
-// Follow. A raised cap admits them at once. Before the first they are held to the
-// caps of the tenant's call, and the service's, that came last.
-func (l *Local) Follow(c Caps) {
-	l.line.mu.Lock()
-	defer l.line.mu.Unlock()
-	l.hold(&l.process, c.Process)
-	l.line.caps, l.line.process = &c, c.Process
-	for _, p := range l.line.parties {
-		p.own = c.tenant(p.own)
-		for _, a := range p.lanes {
-			a.service = c.service(a.service)
-			l.hold(a.pool, a.service.slots)
-		}
-	}
-	l.serveLocked(l.now())
-}
-
-func (c *Caps) tenant(r *Ref) *Ref {
-	if r == &unlimited {
-		return r
-	}
-	if now := c.Tenant(r); now != nil {
-		return now
-	}
-	return r
-}
-
-func (c *Caps) service(s *Service) *Service {
-	if now := c.Service(s); now != nil {
-		return now
-	}
-	return s
-}
-
 // enterLine decides a call that may have to wait, or that others wait before. It gets
 // slots in the same way as they do, but after all of them, and tokens then. Were it to
 // take slots by itself, it might be some that came back a moment ago, which somebody
 // who waits for them has not seen yet.
+//
+// If it gets none, what the last look found is its refusal. To look again would be a
+// second opinion, and where two differ there is no end to it. Who gives slots back
+// between the two waits for this lock, and so comes after.
 func (l *Local) enterLine(c Charge, a *Admission, service *pool, queue, now int64) (t Ticket, p *Place, v Verdict) {
 	q := &l.line
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	p = &Place{local: l, admission: *a, pool: service, key: c, state: arriving}
-	seat := p
-	if ahead := l.putLocked(p, now); ahead >= queue {
-		seat = nil
+	if l.outdated(a) {
+		l.renew(a)
+		l.hold(service, a.Service.slots)
+		l.hold(&l.process, a.Process)
 	}
-	for v.Outcome = again; v.Outcome == again; {
-		v = Verdict{}
-		l.serveLocked(now)
-		if p.state == granted {
-			if l.decide(&v, a, service, holds, nil, now); v.Outcome != Admitted {
-				p.ticket.held.giveBack(p.ticket.turn, p.ticket.watch)
-				l.serveLocked(now)
-				return t, nil, v
-			}
+	p = &Place{local: l, admission: *a, pool: service, key: c, state: arriving}
+	stands := waits
+	if ahead := l.putLocked(p, now); ahead >= queue {
+		stands = lacks
+	}
+	l.serveLocked(now)
+	if p.state == granted {
+		if l.decide(&v, a, service, holds, nil, now); v.Outcome == Admitted {
 			return p.ticket, nil, v
 		}
-		l.decide(&v, a, service, lacks, seat, now)
+		p.ticket.held.giveBack(p.ticket.turn, p.ticket.watch)
+		l.serveLocked(now)
+		return t, nil, v
 	}
+	l.decide(&v, a, service, stands, p, now)
 	if v.Outcome != Queued {
 		q.removeLocked(p)
 		return t, nil, v
 	}
 	p.state, p.ready = waiting, make(chan struct{})
-	l.serveLocked(now) // by the caps in force it may have its slots already
 	return t, p, v
 }
 
-// putLocked puts p at the end of the line, under the caps in force, and returns how
-// many of its tenant are there already.
+// putLocked puts p at the end of the line, where the caps that it brings hold for all
+// of its tenant, and returns how many of those are there already.
 func (l *Local) putLocked(p *Place, now int64) (ahead int64) {
-	q, own, service := &l.line, p.admission.tenant(), p.admission.Service
+	q, own := &l.line, p.admission.holder()
 	q.waiting.Add(1)
 	q.process = p.admission.Process
-	if c := q.caps; c != nil {
-		own, service, q.process = c.tenant(own), c.service(service), c.Process
-		l.hold(p.pool, service.slots)
-		l.hold(&l.process, q.process)
-	}
 	name := tenantName{own.table, own.partition}
 	with := q.parties[name]
 	if with == nil {
@@ -152,7 +108,7 @@ func (l *Local) putLocked(p *Place, now int64) (ahead int64) {
 	with.own = own
 	with.waiting++
 	lane := with.lane(p.pool)
-	lane.service = service
+	lane.service = p.admission.Service
 	q.came++
 	p.party, p.lane, p.since = with, lane, q.came
 	lane.push(p)
@@ -218,7 +174,8 @@ func (l *Local) serveLocked(now int64) {
 			return
 		}
 		// It may fail where a call that knew of nobody who waits took the slot
-		// meanwhile. That looks again, and comes here.
+		// meanwhile. That sees somebody now, and comes here: so it fails no more
+		// often than there were calls under way when the first came to wait.
 		l.grantLocked(p, now)
 	}
 }
@@ -228,6 +185,7 @@ func (l *Local) serveLocked(now int64) {
 // overlooked by others whose turn it would be.
 func (l *Local) nextLocked(now int64) (arrives *Place) {
 	q := &l.line
+	q.looks++
 	q.claims, q.firsts, q.pools, q.of = q.claims[:0], q.firsts[:0], q.pools[:0], q.of[:0]
 	all, full := q.lookLocked(&l.process, q.process)
 	if full {
@@ -282,11 +240,26 @@ func (l *Local) claimLocked(p *party, process int, now int64) (c claim, first *P
 	defer tenant.unlockTenant()
 	used := tenant.inUseLocked(p.own)
 	if full(used, p.own.slots) {
+		p.full = l.line.looks
 		return c, nil
 	}
 	c.process, c.service.holds = stake{process, used}, tenant.slots.at(first.lane.pool)
 	c.weight, c.pass, c.since = p.own.share(), p.pass, first.since
 	return c, first
+}
+
+// lacking is which slots a call did not get.
+type lacking struct{ tenant, service, process bool }
+
+// lackedLocked returns what was in the way of p when nextLocked last looked, and found
+// nobody who could run. If the process was full it looked no further: then the rest is
+// as it is now, when its tenant uses so many.
+func (l *Local) lackedLocked(p *Place, used int64) (is lacking) {
+	q := &l.line
+	is.tenant = p.party.full == q.looks || full(used, p.party.own.slots)
+	_, is.service = q.lookLocked(p.pool, p.lane.service.slots)
+	_, is.process = q.lookLocked(&l.process, q.process)
+	return is
 }
 
 // grantLocked has p hold the slots that it waits for, if they are there.

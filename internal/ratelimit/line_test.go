@@ -88,7 +88,7 @@ func TestNobodysCallsWaitToo(t *testing.T) {
 	if _, _, v := l.Enter(Charge{}, a, 1, 0); v.Outcome != ConcurrencyLimited {
 		t.Errorf("a second one of nobody's: %v", v.Outcome)
 	}
-	l.Follow(Caps{Tenant: func(*Ref) *Ref { return nil }, Service: func(*Service) *Service { return nil }})
+	l.Follow(&Caps{Tenant: func(*Ref) *Ref { return nil }, Service: func(*Service) *Service { return nil }})
 	holds.Release()
 	for _, place := range []*Place{p, q} {
 		<-place.Ready()

@@ -90,24 +90,19 @@ func (p *Place) refund(now int64) {
 }
 
 // standsLocked reports whether p has its slots after all, once whoever could have
-// some does; and else has its verdict name the caps that are full. Slots can have come
-// back without anybody having told the line yet: then it looks again.
+// some does; and else has its verdict name the caps that are full.
 func (l *Local) standsLocked(p *Place, now int64) bool {
-	for {
-		l.serveLocked(now)
-		if p.state == granted {
-			return true
-		}
-		own := p.party.own
-		p.admission.Service, p.admission.Process = p.lane.service, l.line.process
-		p.verdict = Verdict{}
-		tenant := l.lockTenant(own, now)
-		l.refuseFull(&p.verdict, &p.admission, tenant.slots, tenant.inUseLocked(own), own.slots, p.pool)
-		tenant.unlockTenant()
-		if p.verdict.Outcome != Admitted {
-			return false
-		}
+	l.serveLocked(now)
+	if p.state == granted {
+		return true
 	}
+	own := p.party.own
+	p.admission.Service, p.admission.Process = p.lane.service, l.line.process
+	p.verdict = Verdict{}
+	tenant := l.lockTenant(own, now)
+	l.refuseFull(&p.verdict, &p.admission, tenant.slots, own.slots, p.pool, l.lackedLocked(p, tenant.inUseLocked(own)))
+	tenant.unlockTenant()
+	return false
 }
 
 // readLocked has the verdict of a refusal tell how the limits stand.

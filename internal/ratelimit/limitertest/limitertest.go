@@ -21,7 +21,7 @@ type Limiter interface {
 	Take(r *ratelimit.Ref, now int64) ratelimit.Charge
 	Admit(c ratelimit.Charge, a ratelimit.Admission, now int64) (ratelimit.Ticket, ratelimit.Verdict)
 	Enter(c ratelimit.Charge, a ratelimit.Admission, queue, now int64) (ratelimit.Ticket, *ratelimit.Place, ratelimit.Verdict)
-	Follow(c ratelimit.Caps)
+	Follow(c *ratelimit.Caps)
 	Peek(r *ratelimit.Ref, now int64) (bucket, slots ratelimit.Reading)
 	Count(u *ratelimit.Use, n, now int64)
 	Counted(r *ratelimit.Rule, partition string, now int64) (used int64, left time.Duration)
@@ -85,6 +85,8 @@ func Run(t *testing.T, make Maker) {
 		{"LeavingGivesAllBack", leavingGivesAllBack},
 		{"WaitingIsBounded", waitingIsBounded},
 		{"CapsInForce", capsInForce},
+		{"ALoweredCapHoldsForAll", aLoweredCapHoldsForAll},
+		{"ARaisedCapHoldsForAll", aRaisedCapHoldsForAll},
 		{"PeakWithAQueue", peakWithAQueue},
 		{"QueueAgainstANaiveBook", queueAgainstANaiveBook},
 		{"RulesCountExactly", rulesCountExactly},

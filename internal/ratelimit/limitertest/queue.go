@@ -297,8 +297,8 @@ func waitingIsBounded(t *testing.T, make Maker) {
 func capsInForce(t *testing.T, make Maker) {
 	for _, which := range []string{"tenant", "service", "process"} {
 		s := make(t)
-		caps := func(n int64) ratelimit.Caps {
-			c := ratelimit.Caps{
+		caps := func(n int64) *ratelimit.Caps {
+			c := &ratelimit.Caps{
 				Tenant:  func(*ratelimit.Ref) *ratelimit.Ref { return nil },
 				Service: func(*ratelimit.Service) *ratelimit.Service { return nil },
 			}

@@ -2,6 +2,7 @@ package limitertest
 
 import (
 	"fmt"
+	"maps"
 	"math/big"
 	"slices"
 	"testing"
@@ -145,9 +146,33 @@ func (b *queueBook) arrive(c *bookCall, queue int64) ratelimit.Outcome {
 	return ratelimit.Queued
 }
 
-// queueAgainstANaiveBook drives calls of several tenants and services that come, wait,
-// leave, give up and end, under caps that change, and compares after each step who
-// runs. So nobody is ever left waiting who could run, and nobody runs past a cap.
+// view is what a call brings: the caps as they stood when it came.
+type view struct {
+	caps    *ratelimit.Caps
+	tenant  func(name string) *ratelimit.Ref
+	service func(name string) *ratelimit.Service
+}
+
+func newView(tenants, services, weights map[string]int64, process int64) (v view) {
+	v.tenant = func(name string) *ratelimit.Ref {
+		return tenant(name, ratelimit.Limit{}, tenants[name]).Weighing(int(weights[name]))
+	}
+	v.service = func(name string) *ratelimit.Service { return ratelimit.NewService(name, services[name]) }
+	v.caps = &ratelimit.Caps{
+		Process: process,
+		Tenant:  func(r *ratelimit.Ref) *ratelimit.Ref { return v.tenant(r.Partition()) },
+		Service: func(s *ratelimit.Service) *ratelimit.Service { return v.service(s.Name()) },
+	}
+	return v
+}
+
+func (v view) admission(c *bookCall) ratelimit.Admission {
+	return ratelimit.Admission{Tenant: v.tenant(c.tenant), Service: v.service(c.service), Process: v.caps.Process, Under: v.caps}
+}
+
+// queueAgainstANaiveBook drives calls of several tenants and services that come, some
+// with caps that hold no longer, wait, leave, give up and end, under caps that change,
+// and compares after each step who runs. So nobody is ever left waiting who could run, and nobody runs past a cap.
 func queueAgainstANaiveBook(t *testing.T, make Maker) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := make(t)
@@ -164,21 +189,13 @@ func queueAgainstANaiveBook(t *testing.T, make Maker) {
 		for _, name := range services {
 			b.service[name] = most("cap")
 		}
-		ofTenant := func(name string) *ratelimit.Ref {
-			return tenant(name, ratelimit.Limit{}, b.tenants[name]).Weighing(int(b.weights[name]))
-		}
-		ofService := func(name string) *ratelimit.Service { return ratelimit.NewService(name, b.service[name]) }
+		var views []view
 		follow := func() {
-			s.Follow(ratelimit.Caps{
-				Process: b.process,
-				Tenant:  func(r *ratelimit.Ref) *ratelimit.Ref { return ofTenant(r.Partition()) },
-				Service: func(s *ratelimit.Service) *ratelimit.Service { return ofService(s.Name()) },
-			})
+			now := newView(maps.Clone(b.tenants), maps.Clone(b.service), b.weights, b.process)
+			s.Follow(now.caps)
+			views = append(views, now)
 		}
 		follow()
-		admission := func(c *bookCall) ratelimit.Admission {
-			return ratelimit.Admission{Tenant: ofTenant(c.tenant), Service: ofService(c.service), Process: b.process}
-		}
 		for step := range rapid.IntRange(1, 80).Draw(t, "steps") {
 			op := rapid.SampledFrom([]string{"arrive", "arrive", "arrive", "release", "release", "leave", "end", "caps"}).Draw(t, "op")
 			switch {
@@ -186,7 +203,8 @@ func queueAgainstANaiveBook(t *testing.T, make Maker) {
 				c := &bookCall{tenant: tenants[pick(3, "tenant")], service: services[pick(2, "service")]}
 				queue := most("queue")
 				want := b.arrive(c, queue)
-				ticket, p, v := s.Enter(ratelimit.Charge{}, admission(c), queue, s.Now())
+				of := views[len(views)-1-pick(min(3, len(views)), "how stale")]
+				ticket, p, v := s.Enter(ratelimit.Charge{}, of.admission(c), queue, s.Now())
 				if v.Outcome != want {
 					t.Fatalf("step %d: %s at %s: %v by %v, want %v", step, c.tenant, c.service, v.Outcome, v.Limit, want)
 				}
