@@ -40,6 +40,9 @@ service, and exits with 0. Keys in the state store are not looked at.`,
 func (c *cli) check(cmd *cobra.Command, args []string, asJSON bool) error {
 	path, named := "", true
 	if len(args) == 1 {
+		if cmd.Flags().Changed("registry") {
+			return exit(exitUsage, errors.New("FILE and --registry both name the registry: give one of them"))
+		}
 		path = args[0]
 	} else {
 		var err error

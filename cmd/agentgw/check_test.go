@@ -180,6 +180,7 @@ environment: AGENTGATE_MAX_INFLIGHT: "x" is not a plain whole number such as 20
 		{"no file", "version: 1\n", nil, []string{"none.yaml"}, exitCannotRun, ""},
 		{"default file missing", "version: 1\n", nil, nil, exitCannotRun, ""},
 		{"two files", "version: 1\n", nil, []string{"r.yaml", "r.yaml"}, exitUsage, ""},
+		{"a file and a flag", "version: 1\n", nil, []string{"r.yaml", "--registry", "other.yaml"}, exitUsage, ""},
 		{"a flag that is none", "version: 1\n", nil, []string{"--colour", "r.yaml"}, exitUsage, ""},
 	}
 	for _, tt := range tests {
