@@ -32,7 +32,7 @@ func NewMetrics() *Metrics {
 			Buckets: prometheus.ExponentialBuckets(1e-3, 2, 17),
 		}, []string{"service"}),
 		waits: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "agentgate_queue_seconds", Help: "Time that calls waited for a slot, by how it ended: served, refused (nobody waits longer) or left (hung up, blocked, draining).",
+			Name: "agentgate_queue_seconds", Help: "Time that calls waited for a slot, by how it ended: served, refused (nobody waits longer) or left (hung up, key gone, blocked, draining).",
 			Buckets: prometheus.ExponentialBuckets(1e-3, 2, 15),
 		}, []string{"end"}),
 		commits: prometheus.NewHistogram(prometheus.HistogramOpts{

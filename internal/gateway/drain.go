@@ -11,7 +11,7 @@ import (
 type running struct {
 	cancel context.CancelCauseFunc
 	tenant string // by its partition key
-	waits  bool   // for a slot: no upstream was called yet
+	waits  *Call  // for a slot; nil once the upstream may be called
 
 	mu       sync.Mutex
 	isStream bool
@@ -70,7 +70,7 @@ func (r *running) drain() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.leaving = true
-	if r.isStream && r.border || r.waits {
+	if r.isStream && r.border || r.waits != nil {
 		r.cancel(errShutdown)
 	}
 	return r.isStream
@@ -94,7 +94,7 @@ func (c *calls) add(id string, r *running) {
 	}
 	c.set[id] = r
 	r.leaving = c.draining
-	if r.waits && c.draining {
+	if r.waits != nil && c.draining {
 		r.cancel(errShutdown)
 	}
 	if c.blocked[r.tenant] {
@@ -146,7 +146,7 @@ func (c *calls) each(f func(*running)) {
 	c.mu.Lock()
 	var waiting, others []*running
 	for _, r := range c.set {
-		if r.waits {
+		if r.waits != nil {
 			waiting = append(waiting, r)
 		} else {
 			others = append(others, r)
@@ -167,7 +167,7 @@ func (c *calls) drain() (streams, others int) {
 		switch stream := r.drain(); {
 		case stream:
 			streams++
-		case !r.waits:
+		case r.waits == nil:
 			others++
 		}
 	})

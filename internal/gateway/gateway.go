@@ -90,8 +90,8 @@ type Parts struct {
 	// its answer, whatever the answer says and however long its body lasts.
 	Answered func(service string, after time.Duration)
 	// Waited is told of every wait for a slot: whether it was served, refused in
-	// the end, or left by a caller that hung up, a tenant that was blocked or a
-	// gateway that drains.
+	// the end, or left by a caller that hung up, whose key is gone, a tenant that
+	// was blocked or a gateway that drains.
 	Waited func(end string, after time.Duration)
 	// Unrecorded is told of every record that could not be written.
 	Unrecorded func()

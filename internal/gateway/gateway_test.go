@@ -113,7 +113,10 @@ type world struct {
 	mu       sync.Mutex
 	seen     int            // requests at the upstream
 	decided  map[string]int // calls by code and limit, as metrics count them
+	waits    atomic.Int64   // for a slot, in nanoseconds, as metrics sum them
 }
+
+func (w *world) waitedFor() time.Duration { return time.Duration(w.waits.Load()) }
 
 // logged is what the gateway and its server have logged.
 type logged struct {
@@ -247,7 +250,10 @@ func (s setup) world(t testing.TB, upstream http.HandlerFunc, keys ...*identity.
 		Limiter: w.limiter, Nanos: w.nanos, Receipts: w.ledger, Vault: s.vault, Clock: clock,
 		Log: slog.New(slog.NewTextHandler(&w.logged, nil)), Replica: "r", UserAgent: "agentgw/test", ParamsKey: []byte("k"),
 		Decided: w.count, Answered: func(string, time.Duration) {}, Unrecorded: func() { w.lost.Add(1) },
-		Waited:   func(end string, _ time.Duration) { w.count("", "waited", end) },
+		Waited: func(end string, after time.Duration) {
+			w.count("", "waited", end)
+			w.waits.Add(int64(after))
+		},
 		Observed: func(rule string) { w.count("", "observed", rule) },
 	})
 	if err != nil {

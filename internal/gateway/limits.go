@@ -34,6 +34,16 @@ func (g *Gateway) identify(call *Call, at *attempt) *Error {
 	return refuse(Unauthenticated, unauthenticated)
 }
 
+// identifyAgain is step 1 for a call that may have been kept waiting since: its key
+// must be one of those in force now, and in its time. All else about the call stays
+// as it was when the call came.
+func (g *Gateway) identifyAgain(call *Call) *Error {
+	if !g.current.Load().knows(call, g.clock.Now()) {
+		return refuse(Unauthenticated, unauthenticated)
+	}
+	return nil
+}
+
 // What agents are told whatever was wrong with their key, and whoever is blocked.
 const (
 	unauthenticated = "send a valid gateway key, as Authorization: Bearer agw_..."

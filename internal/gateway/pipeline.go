@@ -61,6 +61,9 @@ func (g *Gateway) steps(call *Call, out *answer, at *attempt) *Error {
 	if err := g.read(call, out, at); err != nil {
 		return err
 	}
+	if err := g.identifyAgain(call); err != nil { // a body may take its time
+		return err
+	}
 	service, action, err := authorize(call.view.registry, call.Key, call.Act)
 	if err != nil {
 		return err
@@ -80,6 +83,9 @@ func (g *Gateway) steps(call *Call, out *answer, at *attempt) *Error {
 	}
 	target, err := buildTarget(call, action)
 	if err != nil {
+		return err
+	}
+	if err := g.identifyAgain(call); err != nil { // so may a slot
 		return err
 	}
 	if err := at.intend(target.Method); err != nil {

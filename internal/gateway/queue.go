@@ -12,14 +12,17 @@ import (
 	"agentgw/internal/receipts"
 )
 
-// errWaited is the cause that ends a wait for a slot.
-var errWaited = errors.New("no slot came free within AGENTGATE_TENANT_QUEUE_WAIT")
+// Causes that end a wait for a slot.
+var (
+	errWaited = errors.New("no slot came free within AGENTGATE_TENANT_QUEUE_WAIT")
+	errGone   = errors.New("the key of a call that waited is gone")
+)
 
 // How a wait for a slot ended, as metrics tell it.
 const (
 	waitServed  = "served"
 	waitRefused = "refused" // it was as long as a wait may be
-	waitLeft    = "left"    // the caller hung up, the tenant was blocked, the gateway drains
+	waitLeft    = "left"    // the caller hung up, its key is gone, the tenant was blocked, the gateway drains
 )
 
 // queue is how many calls of a tenant may wait, as far as this call is concerned.
@@ -44,8 +47,9 @@ func (c *Call) waitInWords() string {
 }
 
 // wait waits for the slots that place is for. All that can end it but the slots
-// themselves is a cause of one context. A caller that hangs up, a tenant that is
-// blocked and a gateway that drains end it at once, and nothing was taken.
+// themselves is a cause of one context. A caller that hangs up, a key that is
+// gone, a tenant that is blocked and a gateway that drains end it at once, and nothing
+// was taken.
 func (g *Gateway) wait(call *Call, place *ratelimit.Place, v ratelimit.Verdict, at *attempt) (ratelimit.Ticket, ratelimit.Verdict, *Error) {
 	began, how := g.clock.Now(), waitLeft
 	call.waited = true
@@ -56,9 +60,12 @@ func (g *Gateway) wait(call *Call, place *ratelimit.Place, v ratelimit.Verdict, 
 	}()
 	ctx, cancel := context.WithCancelCause(call.In.Context())
 	defer cancel(nil)
-	waiting := &running{cancel: cancel, tenant: at.record.Tenant, waits: true}
+	waiting := &running{cancel: cancel, tenant: at.record.Tenant, waits: call}
 	g.running.add(call.RequestID, waiting)
 	defer g.running.remove(call.RequestID)
+	if g.identifyAgain(call) != nil { // Use has not seen that it waits
+		cancel(errGone)
+	}
 	timer := g.clock.AfterFunc(call.view.settings.TenantQueueWait, func() { cancel(errWaited) })
 	defer timer.Stop()
 
@@ -75,6 +82,8 @@ func (g *Gateway) wait(call *Call, place *ratelimit.Place, v ratelimit.Verdict, 
 		return ticket, v, nil
 	case errors.Is(cause, errShutdown):
 		return ratelimit.Ticket{}, v, draining()
+	case errors.Is(cause, errGone):
+		return ratelimit.Ticket{}, v, refuse(Unauthenticated, unauthenticated)
 	case errors.Is(cause, errBlocked):
 		return ratelimit.Ticket{}, v, &Error{Code: TenantBlocked, Message: tenantBlocked, Never: true}
 	}

@@ -311,12 +311,13 @@ func TestReloadServesThoseThatWait(t *testing.T) {
 	}
 	t.Run("gone", func(t *testing.T) {
 		up := newHeldStreams()
-		w := queueing(t, up, 10)
+		key := of("t", roomy("k"))
+		w := crowded(t, up, nil, key, of("t", roomy("other")))
 		end := w.hold(up, "k", streamCall("tools", ""))
 		got := w.later(t, "k", plainCall("tools", ""))
-		w.use("services:\n" + serviceLine("else", ""))
+		w.use("services:\n"+serviceLine("else", ""), key)
 		end()
-		(<-got).want(t, "its tenant, service and key are gone", 200, "", "")
+		(<-got).want(t, "its tenant and service are gone", 200, "", "")
 		eventually(t, "nothing is left", func() bool { return w.waiting() == 0 && w.inFlight("tenant:t") == 0 })
 	})
 }

@@ -59,8 +59,9 @@ type service struct {
 }
 
 // Use makes the next call, and every one after it, be decided by these settings,
-// this registry with its rules, and these keys. A call under way keeps what it began with,
-// but for caps.
+// this registry with its rules, and these keys. A call under way keeps what it began
+// with, but for caps; and one whose key is gone, before its upstream was called, is
+// refused: if it waits for a slot, at once.
 func (g *Gateway) Use(settings *config.Settings, snapshot *registry.Snapshot, effective *registry.Effective, set *rules.Set, keys *identity.Directory) error {
 	v, err := newView(settings, snapshot, effective, set, keys)
 	if err != nil {
@@ -77,8 +78,23 @@ func (g *Gateway) Use(settings *config.Settings, snapshot *registry.Snapshot, ef
 		}
 	}
 	g.current.Store(v)
+	today := g.clock.Now()
+	g.running.each(func(r *running) {
+		if r.waits != nil && !v.knows(r.waits, today) {
+			r.cancel(errGone)
+		}
+	})
 	g.limiter.Follow(v.caps)
 	return nil
+}
+
+// knows reports whether the key of a call, which may have come under another view, is
+// one of this view's and valid at now.
+func (v *view) knows(call *Call, now time.Time) bool {
+	if v == call.view {
+		return call.Key.ValidAt(now) // without looking it up
+	}
+	return v.keys.Find(call.Key.Digest, now) != nil
 }
 
 // inForce are the caps of v, for all calls once v is in use.
