@@ -151,6 +151,7 @@ func TestAKeyThatIsGoneBeforeTheIntent(t *testing.T) {
 	if w.upstreamRequests() != 0 || w.inFlight("tenant:t") != 0 {
 		t.Errorf("%d at the upstream, %d in flight", w.upstreamRequests(), w.inFlight("tenant:t"))
 	}
+
 	w.use(goneRegistry+serviceLine("tools", ""), k, other)
 	w.act("k", plainCall("tools", "")).want(t, "the key is back", 200, "", "")
 	elsewhere := func() {
@@ -159,6 +160,14 @@ func TestAKeyThatIsGoneBeforeTheIntent(t *testing.T) {
 	}
 	open.do.Store(&elsewhere)
 	w.act("k", plainCall("tools", "")).want(t, "the service is gone, and the key's scope is another", 200, "", "")
+	k.Services = []string{"*"}
+	w.use(goneRegistry+serviceLine("tools", ""), k, other)
+	expired := func() {
+		k.NotAfter = w.clock.Now()
+		w.use(goneRegistry+serviceLine("tools", ""), k, other)
+	}
+	open.do.Store(&expired)
+	w.act("k", plainCall("tools", "")).want(t, "the key has an end now, and it is past", 401, "unauthenticated", "")
 }
 
 // waitClock does something when a call has its place in the queue and is on its way to
