@@ -18,6 +18,12 @@ import "cmp"
 // fair queueing: Goyal, Vin and Cheng, 1996). So what cannot be divided at once is
 // in turn.
 //
+// Nor does it pay for what it was served before. Where passes alone decide, none lies
+// more than its own stride beyond the smallest. But they go on with every slot, also
+// where the share decided or nobody else wanted it, and one pass serves all pools: so
+// at each decision a pass that lies further ahead than some turns is taken back to
+// that, and whatever a tenant was served before delays it by no more than those.
+//
 // Why not the smallest in-use/weight, as schedulers of clusters have it: with few
 // slots it takes no heed of weight. Of 3 slots for the weights 1, 1, 2 it gives each
 // tenant one for good, since the third tenant's half is more than the none of another
@@ -30,6 +36,12 @@ import "cmp"
 
 // stride is how far the pass of a tenant of weight 1 goes on.
 const stride = 1 << 20
+
+// turnsAhead is how many turns of its own a pass may lie ahead. One would do where
+// passes alone decide. Where the share does too, passes keep count of what it gave to
+// whom too often: fewer turns than these lose count, and shares of few slots stray from
+// the weights by more than a fiftieth.
+const turnsAhead = 16
 
 // claim is the first call of a tenant that could run now.
 type claim struct {
@@ -55,7 +67,7 @@ type division struct {
 }
 
 // next returns which of the claims, of which there is at least one, is to be
-// granted. Of pools only free is read.
+// granted, and takes back passes that lie too far ahead. Of pools only free is read.
 func next(claims []claim, pools []division) int {
 	for _, c := range claims {
 		for _, s := range [...]stake{c.process, c.service} {
@@ -70,6 +82,9 @@ func next(claims []claim, pools []division) int {
 		if before(&claims[i], &claims[best], pools) < 0 {
 			best = i
 		}
+	}
+	for i := range claims {
+		claims[i].pass = min(claims[i].pass, claims[best].pass+turnsAhead*stride/claims[i].weight)
 	}
 	return best
 }

@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -9,8 +10,14 @@ import (
 // simulate lets tenants that always want more share a pool of so many slots, each
 // of which one comes free at each turn, and returns how much of it each had.
 func simulate(slots int, weights []int64, turns int) []float64 {
+	return simulateFrom(slots, weights, make([]int64, len(weights)), turns)
+}
+
+// simulateFrom is the same after a history that left them with those passes.
+func simulateFrom(slots int, weights, passes []int64, turns int) []float64 {
 	n := len(weights)
-	holds, passes, had := make([]int64, n), make([]int64, n), make([]float64, n)
+	holds, had := make([]int64, n), make([]float64, n)
+	passes = slices.Clone(passes)
 	random := uint64(1)
 	free := slots
 	for range turns {
@@ -20,6 +27,9 @@ func simulate(slots int, weights []int64, turns int) []float64 {
 				claims = append(claims, claim{process: stake{0, holds[i]}, service: stake{uncapped, 0}, weight: weights[i], pass: passes[i], since: uint64(i)})
 			}
 			i := next(claims, []division{{free: int64(free)}})
+			for j := range claims {
+				passes[j] = claims[j].pass
+			}
 			passes[i] += stride / weights[i]
 			holds[i]++
 			free--
@@ -61,6 +71,49 @@ func TestSharesAreByWeight(t *testing.T) {
 				t.Errorf("%d slots, weights %v: shares %.3f", c.slots, c.weights, had)
 				break
 			}
+		}
+	}
+}
+
+// TestSharesAreByWeightWhateverWasBefore: few slots, and passes as far apart as they
+// may come.
+func TestSharesAreByWeightWhateverWasBefore(t *testing.T) {
+	for _, weights := range [][]int64{{1, 1, 2}, {1, 10}, {2, 2, 1}, {10, 1, 1}} {
+		for slots := 1; slots <= 5; slots++ {
+			fair := simulate(slots, weights, 20_000)
+			sum := int64(0)
+			for _, w := range weights {
+				sum += w
+			}
+			for late := range weights {
+				passes := make([]int64, len(weights))
+				passes[late] = 1 << 50
+				had := simulateFrom(slots, weights, passes, 20_000)
+				for i, w := range weights {
+					want := float64(w) / float64(sum)
+					if d := had[i] - want; d > 0.02 || d < -0.02 || had[i] < want/2 {
+						t.Errorf("%d slots, weights %v, %d was served for long: shares %.3f, and %.3f without that", slots, weights, late, had, fair)
+						break
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestHistoryIsWorthSomeTurns: whatever passes were left behind, a tenant has its turn
+// as soon as the others have had a few of theirs.
+func TestHistoryIsWorthSomeTurns(t *testing.T) {
+	for _, weights := range [][]int64{{1, 1}, {1, 10}, {10, 1}, {1, 1, 2}} {
+		passes := make([]int64, len(weights))
+		passes[0] = 1 << 50
+		others := int64(0)
+		for _, w := range weights[1:] {
+			others += w
+		}
+		turns := int(turnsAhead*others/weights[0]) + 2*len(weights)
+		if had := simulateFrom(1, weights, passes, turns); had[0] == 0 {
+			t.Errorf("weights %v: nothing in %d turns", weights, turns)
 		}
 	}
 }

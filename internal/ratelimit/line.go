@@ -204,7 +204,11 @@ func (l *Local) nextLocked(now int64) (arrives *Place) {
 	if len(q.firsts) == 0 {
 		return arrives
 	}
-	return q.firsts[next(q.claims, q.pools)]
+	best := q.firsts[next(q.claims, q.pools)]
+	for i, first := range q.firsts {
+		first.party.pass = q.claims[i].pass
+	}
+	return best
 }
 
 // lookLocked returns the number of a pool among those looked at, and whether it is

@@ -77,7 +77,12 @@ func (b *queueBook) settle() {
 			}
 		}
 		b.served = b.waits[next.tenant]
-		b.waits[next.tenant] = new(big.Rat).Add(b.served, big.NewRat(1, b.weights[next.tenant]))
+		for _, c := range first { // what they had before delays them by 16 turns at most
+			if most := b.turnsAfter(16, b.served, c.tenant); b.waits[c.tenant].Cmp(most) > 0 {
+				b.waits[c.tenant] = most
+			}
+		}
+		b.waits[next.tenant] = b.turnsAfter(1, b.served, next.tenant)
 		b.pass[next.tenant] = b.waits[next.tenant]
 		b.drop(next)
 		next.granted = true
@@ -121,6 +126,10 @@ func (b *queueBook) hasShareOfService(c *bookCall, rivals []*bookCall) bool {
 	}
 	rivals = slices.DeleteFunc(slices.Clone(rivals), func(o *bookCall) bool { return o.service != c.service })
 	return b.hasShare(c, rivals, most-b.atService(c.service, ""), func(t string) int64 { return b.atService(c.service, t) })
+}
+
+func (b *queueBook) turnsAfter(n int64, pass *big.Rat, tenant string) *big.Rat {
+	return new(big.Rat).Add(pass, big.NewRat(n, b.weights[tenant]))
 }
 
 func (b *queueBook) drop(c *bookCall) {
