@@ -39,7 +39,8 @@ var promises = []struct {
 	{"Refusals", []promise{
 		{"A call takes a token of every limit and a slot of every cap, or nothing but its key's token", []string{"ratelimit: TestContract/AllOrNothing TestContract/AgainstNaiveAccounts TestContract/RulesAreAllOrNothing"}},
 		{"One that is refused for want of a slot takes nothing: every token is back, to the nanosecond", []string{"ratelimit: TestContract/ConcurrencyRefusalsAreFree TestConcurrencyRefusalRestoresEveryToken TestRefundAtOnceIsExact"}},
-		{"A token that is given back later lets no more through than had the call not been, and counts once", []string{"ratelimit: TestRefundStories TestNeverMoreThanTheLimit TestRefundLosesLessThanAToken"}},
+		{"A token that is given back later lets no more through than had the call not been, and counts once", []string{"ratelimit: TestRefundStories TestNeverMoreThanTheLimit TestRefundsWithholdNoMoreThanTime TestRefundsByAnyClock"}},
+		{"Of what is given back no more is withheld than what was refilled of it meanwhile: less than a token where no more time passed, and nothing of who stands behind others", []string{"ratelimit: TestContract/RefundsWithholdWhatTimePaid TestRefundsWithholdNoMoreThanTime TestRefundLosesLessThanAToken"}},
 		{"The wait that is told is enough for who is alone, and not a nanosecond of it too long", []string{"ratelimit: TestContract/WaitIsTrue", "gateway: TestALoneAgentIsRefusedOnce"}},
 		{"The fields say whole seconds, never fewer than the wait and longer by a second or a fifth at most", []string{"gateway: TestHintKeepsItsBound TestHintForASlot"}},
 		{"Where several limits refuse all are named, and the longest wait is told", []string{"gateway: TestSeveralLimitsRefuse"}},

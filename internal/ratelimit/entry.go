@@ -58,13 +58,8 @@ func newEntry(k id) *entry {
 
 // rare is what few entries need.
 type rare struct {
-	// given holds the charges of this bucket that were refunded and that a
-	// second refund would still be worth something for.
-	given map[spent]struct{}
-	// forgetAt is the size at which given is looked through next, forgotAt when
-	// it last was.
-	forgetAt int
-	forgotAt int64
+	// given holds the refunds of this bucket that still matter.
+	given given
 	// free is the bucket of concurrency refusals that cost a key nothing.
 	free bucket
 	// host is where an overflow entry belongs.
@@ -121,50 +116,30 @@ func (e *entry) changedLocked() {
 //go:noinline
 func (e *entry) refillLocked() { e.drained.Store(nil) }
 
-// maxGiven bounds given. A key's free concurrency refusals bound it long before,
-// unless its burst is in the thousands; past it, refunds are withheld.
-const maxGiven = 1 << 14
-
 // refundLocked gives s back, as much of it as time has not given back already,
-// unless it was given back before. What identifies a charge is the bucket's state
-// right after it: tat grows with every charge, and falls only by a refund, which
-// changes the refunded sum, or by a change of limit, which is counted. So no two
-// charges of one entry look alike.
+// unless it was given back before.
 //
 // A refund to an entry that went reaches nobody, and nobody misses it: the entry went
 // because its bucket was full.
 func (e *entry) refundLocked(s spent, now int64) {
-	e.bucket.seen = max(e.bucket.seen, now) // worth nothing once is worth nothing ever
-	if e.bucket.worth(s, now) == 0 {
+	b := &e.bucket
+	b.seen = max(b.seen, now) // worth nothing once is worth nothing ever
+	if s.changes != b.changes || b.fullAt(b.seen) {
 		return
 	}
-	r := e.rareLocked()
-	if _, twice := r.given[s]; twice || !r.canRemember(&e.bucket, now) {
+	g := &e.rareLocked().given
+	g.follow(b)
+	if !g.hasRoom(b, now) {
+		return
+	}
+	place, later, twice := g.find(s.mark())
+	amount := b.worth(s.mark(), later, now)
+	if twice || amount == 0 {
 		return
 	}
 	e.changedLocked()
-	e.bucket.refund(s, now)
-	if r.given == nil {
-		r.given = make(map[spent]struct{})
-	}
-	r.given[s] = struct{}{}
-}
-
-// canRemember reports whether given has room, after dropping what a second
-// refund would be worth nothing for: whenever the number has doubled, so that the
-// cost per refund stays constant, and at the bound once an interval.
-func (r *rare) canRemember(b *bucket, now int64) bool {
-	n := len(r.given)
-	if n >= max(16, r.forgetAt) || n >= maxGiven && now-r.forgotAt >= b.limit.Interval {
-		for s := range r.given {
-			if b.worth(s, now) == 0 {
-				delete(r.given, s)
-			}
-		}
-		n = len(r.given)
-		r.forgetAt, r.forgotAt = 2*n, now
-	}
-	return n < maxGiven
+	g.add(place, s.mark(), amount)
+	b.refund(amount)
 }
 
 // inFlightLocked is how many calls of a tenant run.

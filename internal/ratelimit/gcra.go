@@ -13,10 +13,10 @@ type bucket struct {
 	// changes of limit, which lower tat, go by the latest: otherwise two clocks
 	// a second apart would mint a second's worth of tokens at every turn.
 	seen int64
-	// refunded is the sum of all that was ever given back, in nanoseconds.
+	// refunded is the sum of all that was given back, in nanoseconds.
 	refunded int64
 	// changes counts changes of limit: the nanoseconds of a charge made before
-	// a change are not those of today.
+	// a change are not those of today. When refunded begins anew, that counts too.
 	changes uint32
 	// closed: its entry is no longer in the table. Whoever finds a remembered
 	// entry's bucket closed looks the entry up again, so that one partition key
@@ -76,41 +76,45 @@ func (b *bucket) wait(now int64) int64 {
 	return decide(b.limit, b.tat, now, 1).wait
 }
 
-// worth is how many nanoseconds of s, a charge of one token, a refund at now
-// gives back.
+// mark says which charge of a bucket s is, and in what order they were made: it is
+// where the bucket was full again after the charge, but for refunds. A charge moves it
+// ahead, a refund leaves it where it is, and a change of limit is counted; so no two
+// charges look alike, and the later has the greater.
+func (s spent) mark() int64 { return s.tat + s.refunded }
+
+// worth is how many nanoseconds of a charge of one token a refund at now gives back;
+// later is how much was given back of charges that were made after it.
 //
 // The charge moved tat ahead by its cost. Moving it back by as much is wrong when
 // time has refilled part of it since, or all: that would be credited twice. Only
-// what of the charge still lies ahead of now may be taken back. Where it lies is
-// not known exactly, as refunds of earlier charges moved it towards now, but it
-// lies at least at both of these:
+// what of the charge still lies ahead of now may be taken back. What a bucket owes is
+// a row, which time pays from its front, and a charge stands in it where it was put,
+// less the refunds since of what stands before it. Those of what stands behind it, of
+// later charges, have not moved it; to deduct them too would withhold the tokens of
+// who waits while others come and go.
 //
-//   - where it was put, less all refunds since;
-//   - its cost after the time of the charge, where it would lie in a bucket that
-//     was full.
-//
-// The second makes a refund at the moment of the charge exact, in whatever order
-// a crowd of charges is given back. Either alone keeps what the bucket owes at
-// no less than a history without the refunded calls would owe: of the calls
-// before s that history owes at least the cost of s less than it would with s, and
-// of those after s it owes no more than one cost each counted from now.
-func (b *bucket) worth(s spent, now int64) int64 {
-	if s.changes != b.changes {
-		return 0
-	}
-	now = max(now, b.seen)
-	cost := b.limit.Interval
-	end := max(s.tat-(b.refunded-s.refunded), s.at+cost)
-	return min(cost, max(0, end-now))
+// It keeps what the bucket owes at no less than a history without the refunded calls
+// would owe: time that paid for them paid for nobody else. And what it withholds of
+// all refunds together is no more than that time.
+func (b *bucket) worth(mark, later, now int64) int64 {
+	end := mark - b.refunded + later
+	return min(b.limit.Interval, max(0, end-max(now, b.seen)))
 }
 
-// refund gives back what s is worth at now. That it happens once per charge is
-// the caller's part: see entry.refundLocked.
-func (b *bucket) refund(s spent, now int64) {
-	amount := b.worth(s, now)
+// refund gives amount back. That it is no more than the charge is worth, and happens
+// once, is the caller's part: see entry.refundLocked.
+func (b *bucket) refund(amount int64) {
 	b.tat -= amount
 	b.refunded += amount
+	if b.refunded > maxRefunded {
+		b.refunded = 0
+		b.changes++
+	}
 }
+
+// maxRefunded keeps marks from overflowing. After 73 years' worth of tokens the count
+// begins anew, and what was charged before is worth nothing.
+const maxRefunded = 1 << 61
 
 // adopt makes the bucket follow limit l, which has been in force since then: it
 // filled up at the old rate until then, and at the new one after. The balance of

@@ -194,6 +194,23 @@ func TestRefundStories(t *testing.T) {
 		{at: 12, op: "take", ok: true, left: 0},
 		{at: 17, op: "take", wait: 5, left: 0},
 	})
+	// The 3 who come and go stand behind the one who waits, and move it nowhere.
+	run(t, "who waits while others come and go", Limit{10, 5}, []step{
+		{at: 0, op: "take", ok: true, left: 4},
+		{at: 0, op: "take", ok: true, left: 3},
+		{at: 0, op: "take", ok: true, left: 2}, // waits
+		{at: 5, op: "take", ok: true, left: 1},
+		{at: 5, op: "refund", charge: 3, left: 2},
+		{at: 6, op: "take", ok: true, left: 1},
+		{at: 6, op: "take", ok: true, left: 0},
+		{at: 6, op: "refund", charge: 4, left: 1},
+		{at: 6, op: "refund", charge: 5, left: 2},
+		{at: 10, op: "refund", charge: 3, left: 3},
+		{at: 12, op: "refund", charge: 2, left: 4},
+		{at: 12, op: "refund", charge: 2, left: 4},
+		{at: 12, op: "refund", charge: 1, left: 5}, // the 8 of its 10 that are left
+		{at: 20, op: "take", ok: true, left: 4},
+	})
 	run(t, "not across a change of limit", Limit{10, 4}, []step{
 		{at: 0, op: "take", ok: true, left: 3},
 		{at: 0, op: "take", ok: true, left: 2},
@@ -322,11 +339,11 @@ func TestRefundMemory(t *testing.T) {
 		if e.bucket != before {
 			t.Fatalf("a second refund at %d did something", i)
 		}
-		if len(e.rare.given) > 2100 {
-			t.Fatalf("%d refunds remembered at %d, of which 1000 can matter", len(e.rare.given), i)
+		if n := len(e.rare.given.list); n > 2100 {
+			t.Fatalf("%d refunds remembered at %d, of which 1000 can matter", n, i)
 		}
 	}
-	slow := Limit{1 << 50, 1}
+	slow := Limit{1 << 40, 1}
 	e = &entry{}
 	free := 0
 	for range 2 * maxGiven {
@@ -337,7 +354,7 @@ func TestRefundMemory(t *testing.T) {
 		e.refundLocked(c, 7)
 		free++
 	}
-	if free != maxGiven+1 || len(e.rare.given) != maxGiven {
-		t.Errorf("%d takes in one instant before refunds are withheld, %d remembered; want one more than %d", free, len(e.rare.given), maxGiven)
+	if n := len(e.rare.given.list); free != maxGiven+1 || n != maxGiven {
+		t.Errorf("%d takes in one instant before refunds are withheld, %d remembered; want one more than %d", free, n, maxGiven)
 	}
 }
