@@ -61,17 +61,11 @@ func exportTo(ctx context.Context, out io.Writer, dir, folder, tenant string, ke
 	if err != nil {
 		return nil, err
 	}
-	signed, err := NewestCheckpoint(folder)
+	w, newest, _, err := key.walk(folder)
 	if err != nil {
 		return nil, err
 	}
-	newest, err := openStored(signed, key.verify)
-	if err != nil {
-		return nil, fmt.Errorf("the newest checkpoint: %w", err)
-	}
-	w := newWalker(folder)
 	defer w.reader.close()
-	w.skimming, w.origin = new(uncovered), key.origin
 	e := exporting{out: out, keep: keep}
 	e.text.WriteString(ExportHeader)
 	read, total := int64(0), bytesIn(folder)
@@ -103,7 +97,8 @@ func exportTo(ctx context.Context, out io.Writer, dir, folder, tenant string, ke
 		return nil, ErrNoTenant
 	}
 	head := w.branches[tenant].head()
-	if signed, err = key.signTree(head); err != nil {
+	signed, err := key.signTree(head)
+	if err != nil {
 		return nil, err
 	}
 	e.left.appendTo(&e.text)

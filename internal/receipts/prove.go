@@ -136,17 +136,11 @@ func ProveIn(dir, id string, progress func(done, total int64)) ([]Proof, error) 
 	if err != nil || len(lines) == 0 {
 		return nil, err
 	}
-	signed, err := NewestCheckpoint(folder)
+	w, newest, signed, err := key.walk(folder)
 	if err != nil {
 		return nil, err
 	}
-	newest, err := openStored(signed, key.verify)
-	if err != nil {
-		return nil, fmt.Errorf("the newest checkpoint: %w", err)
-	}
-	w := newWalker(folder)
 	defer w.reader.close()
-	w.skimming, w.origin = new(uncovered), key.origin
 	g := newGathering(lines)
 	done, total := int64(0), bytesIn(folder)
 	err = w.toEnd(func(e event) error {
@@ -267,4 +261,21 @@ func (g *gathering) prove(w *walker, key *signing, signed []byte) ([]Proof, erro
 		proofs[i] = Proof{line, p.append(nil)}
 	}
 	return proofs, nil
+}
+
+// walk begins to read the log in folder as a start does, for whoever holds its
+// signing key. It also returns the newest checkpoint that there is, read and as it
+// stands. The caller closes the walker's reader.
+func (s *signing) walk(folder string) (w *walker, newest checkpoint, signed []byte, err error) {
+	signed, err = NewestCheckpoint(folder)
+	if err != nil {
+		return nil, newest, nil, err
+	}
+	newest, err = openStored(signed, s.verify)
+	if err != nil {
+		return nil, newest, nil, fmt.Errorf("the newest checkpoint: %w", err)
+	}
+	w = newWalker(folder)
+	w.skimming, w.origin = new(uncovered), s.origin
+	return w, newest, signed, nil
 }
