@@ -76,6 +76,7 @@ DECISIONS = {"allowed", "refused"}
 ENDINGS = {"complete", "client_cancelled", "slow_client", "upstream_aborted", "timeout", "revoked", "blocked", "budget",
            "panic", "shutdown", "outcome_unknown"}
 MEASURED = {"in", "out", "queue_us", "upstream_us", "total_us"}  # always there in an outcome that is known
+COUNTING = {"gap", "summary"}  # stand for attempts without records
 MEMBERS = (  # those that may be left out, in their order
     ("tenant", TEXT), ("caller", TEXT), ("key", TEXT), ("principal", TEXT), ("chain", rf"\[{TEXT}(?:,{TEXT})*\]"),
     ("service", TEXT), ("action", TEXT), ("method", TEXT), ("params", f'{{"alg":{TEXT},"hash":{TEXT}}}'),
@@ -84,12 +85,13 @@ MEMBERS = (  # those that may be left out, in their order
     ("client_addr", TEXT), ("replica", TEXT),
     ("recovery", f'{{"file":{TEXT},"offset":(?P<offset>{NUMBER}),"bytes":(?P<bytes>{NUMBER}),"sha256":{TEXT},'
                  f'"kept":(?P<kept>{NUMBER})}}'),
-    ("vkey", TEXT), ("heads", f'{{"count":(?P<count>{NUMBER}),"root":"(?P<root>{INSIDE})"}}'), ("interval", "true"),
-    ("cut", "true"))
-NUMBERS = MEASURED | {"seq", "status", "offset", "bytes", "kept", "count"}
+    ("vkey", TEXT), ("heads", f'{{"count":(?P<count>{NUMBER}),"root":"(?P<root>{INSIDE})"}}'),
+    ("from", TIME), ("to", TIME), ("attempts", NUMBER), ("reason", TEXT), ("interval", "true"), ("cut", "true"))
+SPELLED = {"attempts": "count"}  # heads have a member of that name inside
+NUMBERS = MEASURED | {"seq", "status", "offset", "bytes", "kept", "count", "attempts"}
 RECORD = re.compile(
     f'{{"v":1,"kind":"(?P<kind>{INSIDE})","id":(?P<id>{TEXT}),"t":(?P<t>{TIME}),"seq":(?P<seq>{NUMBER})'
-    + "".join(f'(?:,"{name}":(?P<{name}>{form}))?' for name, form in MEMBERS) + ',"tag":"[A-Za-z0-9_-]{21}[AQgw]"}')
+    + "".join(f'(?:,"{SPELLED.get(name, name)}":(?P<{name}>{form}))?' for name, form in MEMBERS) + ',"tag":"[A-Za-z0-9_-]{21}[AQgw]"}')
 
 
 def spelled(expression, line):
@@ -120,10 +122,12 @@ def parse_record(line):
             raise Broken(f"an outcome without {name}")
     if r["id"] == '""' or any(r[name] and int(r[name]) > MOST for name in NUMBERS):
         raise Broken("no id, or a number over 2^53-1")
-    if not there_is(*map(int, re.findall("[0-9]+", r["t"])[:6])):
+    if not all(there_is(*map(int, re.findall("[0-9]+", r[name])[:6])) for name in ("t", "from", "to") if r[name]):
         raise Broken("a date or a time that there is not")
     if (r["kind"] == "heads") != (r["heads"] is not None):
         raise Broken("heads are of a record of that kind, and of no other")
+    if any((r[name] is not None) != (r["kind"] in COUNTING) for name in ("from", "to", "attempts")) or r["reason"] and r["kind"] not in COUNTING:
+        raise Broken("from, to and count are of a gap or a summary, which has them all, and of no other, nor a reason")
     return r
 
 
@@ -495,6 +499,7 @@ class Log:
         self.first = self.first or self.last
         self.counts["unknown_outcomes"] += record["ending"] == '"outcome_unknown"'
         self.counts["interval_records"] += record["interval"] is not None
+        self.counts["gap_attempts"] += int(record["attempts"]) if record["kind"] == "gap" else 0
 
 
 def segment_names(folder):
@@ -723,7 +728,8 @@ def verify(path, vkey_file, anchor_file=None, progress=lambda entries: None):
             anchor=0 if not log.anchor or log.tenant_anchored() else log.anchor.size, first=log.first, last=log.last, kinds=dict(log.kinds),
             tenants=len(log.tenants), repaired_tails=log.kinds["recovery"], gaps=log.kinds["gap"],
             intents_without_outcome=len(log.open), **{name: log.counts[name] for name in (
-                "torn_bytes", "segments", "batches", "checkpoints", "unknown_outcomes", "interval_records")})
+                "torn_bytes", "segments", "batches", "checkpoints", "unknown_outcomes", "interval_records",
+                "gap_attempts")})
     return code, report
 
 
@@ -773,6 +779,8 @@ def show(report):
         rows += [(name.replace("_", " "), report[name]) for name in (
             "segments", "batches", "checkpoints", "tenants", "repaired_tails", "unknown_outcomes", "intents_without_outcome",
             "gaps", "interval_records", "torn_bytes")]
+    if report.get("gaps"):
+        rows.append(("attempts in gaps", report["gap_attempts"]))
     rows += [(name.replace("_", " "), content) for name, content in report.get("export", {}).items()]
     rows += [("record", record) for record in report.get("records", ())]
     if report.get("records") and report["verdict"] == "holds":

@@ -168,10 +168,18 @@ func printContents(w io.Writer, r *receipts.Report) {
 	fmt.Fprintf(w, "repaired tails\t%d\n", r.Repaired)
 	fmt.Fprintf(w, "unknown outcomes\t%d\n", r.Unknown)
 	fmt.Fprintf(w, "in flight\t%d\n", r.InFlight)
-	fmt.Fprintf(w, "gaps\t%d\n", r.Gaps)
+	fmt.Fprintf(w, "gaps\t%s\n", gaps(r.Gaps, r.Attempts))
 	if r.Backwards > 0 {
 		fmt.Fprintf(w, "clock\twent back %d times\n", r.Backwards)
 	}
+}
+
+// gaps tells how often attempts went unrecorded, and how many these were.
+func gaps(n, attempts uint64) string {
+	if n == 0 {
+		return "0"
+	}
+	return fmt.Sprintf("%d, attempts without a record: %d", n, attempts)
 }
 
 // first labels the first line of several.

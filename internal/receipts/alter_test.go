@@ -295,7 +295,17 @@ var stories = []struct {
 	{"an outcome for an intent", `"kind":"intent"(.*),"tag"`, `"kind":"outcome"${1},"tag"`, false},
 	{"an id of another receipt", `"id":"[^"]*"`, `"id":"a"`, false},
 	{"no decision", `"decision":"[a-z]+",?`, ``, false},
-	{"a gap", `"kind":"refusal"`, `"kind":"gap"`, false},
+	{"a gap for a refusal", `"kind":"refusal"`, `"kind":"gap"`, true},
+	{"a refusal for a gap", `"kind":"gap"`, `"kind":"refusal"`, true},
+	{"a summary for a gap", `"kind":"gap"`, `"kind":"summary"`, false},
+	{"a gap of more", `"count":([0-9]+),"reason"`, `"count":1${1},"reason"`, false},
+	{"a gap of none", `"count":[0-9]+,"reason"`, `"count":0,"reason"`, true},
+	{"a gap without a number", `"count":[0-9]+,"reason"`, `"reason"`, true},
+	{"a gap without a reason", `,"reason":"[^"]*"`, ``, false},
+	{"a gap for another reason", `"reason":"[^"]*"`, `"reason":"a reason of later"`, false},
+	{"a gap on a day that there is not", `"from":"[^T]*T`, `"from":"2026-02-30T`, true},
+	{"a gap that ends never", `"to":"[^"]*",`, ``, true},
+	{"a reason for another kind", `"kind":"(intent|outcome|refusal)"(.*),"tag"`, `"kind":"${1}"${2},"reason":"disk_full","tag"`, true},
 	{"interval", `,"tag"`, `,"interval":true,"tag"`, false},
 }
 

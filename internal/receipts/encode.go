@@ -43,9 +43,7 @@ func appendFields(dst []byte, r *Record, cut int) []byte {
 	e.b = append(e.b, r.Kind...)
 	e.b = append(e.b, '"')
 	e.text(`,"id":`, r.ID)
-	e.b = append(e.b, `,"t":"`...)
-	e.b = appendTime(e.b, r.Time)
-	e.b = append(e.b, '"')
+	e.time(`,"t":"`, r.Time)
 	e.integer(`,"seq":`, int64(r.Seq), false)
 	e.text(`,"tenant":`, r.Tenant)
 	e.text(`,"caller":`, r.Caller)
@@ -104,6 +102,12 @@ func appendFields(dst []byte, r *Record, cut int) []byte {
 		e.b = appendText(e.b, h.Root, e.cut)
 		e.b = append(e.b, '}')
 	}
+	if r.Kind.counts() {
+		e.time(`,"from":"`, r.From)
+		e.time(`,"to":"`, r.To)
+		e.integer(`,"count":`, int64(min(r.Count, maxInteger)), true)
+		e.text(`,"reason":`, r.Reason)
+	}
 	if r.Interval {
 		e.b = append(e.b, `,"interval":true`...)
 	}
@@ -123,6 +127,11 @@ func (e *encoder) text(name, value string) {
 	if value != "" {
 		e.b = appendText(append(e.b, name...), value, e.cut)
 	}
+}
+
+// time is given its name with the opening quote.
+func (e *encoder) time(name string, t time.Time) {
+	e.b = append(appendTime(append(e.b, name...), t), '"')
 }
 
 // integer writes what fits into a JSON number that every reader holds exactly;

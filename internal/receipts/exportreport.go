@@ -29,6 +29,7 @@ type ExportReport struct {
 	Kinds    map[string]uint64 `json:"kinds"`
 	Unknown  uint64            `json:"unknown_outcomes"`
 	Gaps     uint64            `json:"gaps"`
+	Attempts uint64            `json:"gap_attempts"`
 	Interval uint64            `json:"interval_records"`
 
 	Proven    []string `json:"proven"`
@@ -47,6 +48,7 @@ func (r *ExportReport) count(rec *Record) {
 	}
 	if rec.Kind == KindGap {
 		r.Gaps++
+		r.Attempts += rec.Count
 	}
 	if rec.Ending == OutcomeUnknown {
 		r.Unknown++
@@ -95,7 +97,7 @@ func (r *ExportReport) conclude() {
 		say(&r.NotProven, "that a crash has lost no receipt: %d records were acknowledged before they were on disk (interval mode)", r.Interval)
 	}
 	if r.Gaps > 0 {
-		say(&r.NotProven, "what happened in %d declared gaps", r.Gaps)
+		say(&r.NotProven, "what happened in %d declared gaps, to %d attempts that have no other record", r.Gaps, r.Attempts)
 	}
 	if r.Unknown > 0 {
 		say(&r.NotProven, "how %d calls ended (outcome_unknown)", r.Unknown)

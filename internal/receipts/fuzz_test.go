@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"agentgw/internal/receipts"
@@ -19,7 +20,7 @@ import (
 // FuzzParseRecord: what is accepted is one line of JSON that says to any other
 // reader what the record says.
 func FuzzParseRecord(f *testing.F) {
-	for _, name := range append(segments(f, golden), segments(f, goldenTrees)...) {
+	for _, name := range slices.Concat(segments(f, golden), segments(f, goldenTrees), segments(f, goldenGaps)) {
 		for line := range bytes.Lines(read(f, name)) {
 			f.Add(bytes.TrimSuffix(line, []byte("\n")))
 		}
@@ -39,12 +40,16 @@ func FuzzParseRecord(f *testing.F) {
 			Kind, ID, Tenant, Service, Action, Principal string
 			Seq                                          uint64
 			Chain                                        []string
+			From, To                                     time.Time
+			Count                                        uint64
+			Reason                                       string
 		}
 		if err := json.Unmarshal(line, &other); err != nil {
 			t.Fatalf("accepted, and is no JSON: %q: %v", line, err)
 		}
 		if other.Kind != string(r.Kind) || other.ID != r.ID || other.Tenant != r.Tenant || other.Service != r.Service ||
-			other.Action != r.Action || other.Principal != r.Principal || other.Seq != r.Seq || !slices.Equal(other.Chain, r.Chain) {
+			other.Action != r.Action || other.Principal != r.Principal || other.Seq != r.Seq || !slices.Equal(other.Chain, r.Chain) ||
+			!other.From.Equal(r.From) || !other.To.Equal(r.To) || other.Count != r.Count || other.Reason != r.Reason {
 			t.Fatalf("%q is read as %+v, by another reader as %+v", line, r, other)
 		}
 		if s, ok := receipts.Skim(line); ok && (s.Kind != r.Kind || s.ID != r.ID || s.Tenant != r.Tenant || s.Seq != r.Seq) {

@@ -214,6 +214,73 @@ func TestGoldenTrees(t *testing.T) {
 	headsIn(t, goldenTrees, vkey, []string{"tenant:acme", "key:other", "human:u-1"}, []string{"tenant:acme", "key:other"})
 }
 
+// goldenGaps is a log that declares what it lacks.
+const goldenGaps = "testdata/v1-gaps"
+
+// writeGoldenGaps makes that log in dir, which holds the signing key already.
+func writeGoldenGaps(t *testing.T, dir string) {
+	clock := clockwork.NewFakeClockAt(noon)
+	made := 0
+	o := receipts.Options{Clock: clock, Replica: "gw-1"}
+	receipts.SetNoSync(&o)
+	receipts.SetNewID(&o, func() string { made++; return fmt.Sprintf("%032x", made) })
+	l, err := receipts.Open(dir, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := func(s int) time.Time { return noon.Add(time.Duration(s)*time.Second + 1234567*time.Nanosecond) }
+	for _, r := range []*receipts.Record{
+		of("tenant:acme", "a"),
+		{Kind: receipts.KindGap, From: at(1), To: at(61), Count: 7, Reason: "disk_full"},
+		{Kind: receipts.KindGap, Tenant: "tenant:acme", From: at(2), To: at(2), Count: 1, Reason: "disk_slow"},
+		{Kind: receipts.KindSummary, Tenant: "tenant:acme", Key: "ci-bot", Decision: receipts.Refused, Code: "rate_limited", Limit: "key", Status: 429,
+			From: at(10), To: at(70), Count: 1<<53 - 1, Reason: "flood"},
+		{Kind: receipts.KindSummary, ClientAddr: "203.0.113.7", Decision: receipts.Refused, Code: "unauthenticated", Status: 401, From: at(10), To: at(70), Count: 2},
+		of("tenant:acme", "b"),
+	} {
+		eventually(t, "the checkpoint stands in the log", func() bool {
+			signed, err := receipts.NewestCheckpoint(filepath.Join(dir, "receipts"))
+			return err == nil && bytes.Equal(signed, l.Checkpoint())
+		})
+		clock.Advance(1500 * time.Microsecond)
+		mustAppend(t, l, r)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestGoldenGaps: a log with gap and summary records is written and read the same
+// for ever, and with an anchor that is met it is still not called complete.
+func TestGoldenGaps(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "receipt-signing-key.new"), read(t, filepath.Join(golden, "receipt-signing-key")))
+	writeGoldenGaps(t, dir)
+	os.Remove(filepath.Join(dir, "receipts", "00000000000000000000.leaves"))
+	if *update {
+		if err := os.RemoveAll(goldenGaps + "/receipts"); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.CopyFS(filepath.Join(goldenGaps, "receipts"), os.DirFS(filepath.Join(dir, "receipts"))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if diff := cmp.Diff(tree(t, filepath.Join(goldenGaps, "receipts")), tree(t, filepath.Join(dir, "receipts"))); diff != "" {
+		t.Errorf("the writer's bytes have changed; that is a change of format (see %s/README.md):\n%s", golden, diff)
+	}
+	r := verdict(t, goldenGaps, keyOf(t, golden), read(t, filepath.Join(goldenGaps, "receipts", "checkpoint")))
+	if r.Verdict != receipts.Unproven || r.Gaps != 2 || r.Attempts != 8 || r.Covered != 7 || r.Kinds["summary"] != 2 {
+		t.Errorf("%+v", r)
+	}
+	if !strings.Contains(strings.Join(r.NotProven, "\n"), "what happened in 2 declared gaps, to 8 attempts") {
+		t.Errorf("%q", r.NotProven)
+	}
+	// A whole number of attempts, or no such record.
+	if _, err := openLog(t, dir).Append(&receipts.Record{Kind: receipts.KindSummary, From: noon, To: noon}); err == nil {
+		t.Error("a summary of nothing was taken")
+	}
+}
+
 // TestGoldenReader: a log that was written once is read the same for ever.
 func TestGoldenReader(t *testing.T) {
 	vkey := keyOf(t, golden)

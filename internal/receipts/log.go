@@ -175,6 +175,9 @@ func (l *Log) Append(r *Record) (Entry, error) {
 	if !validDecision(r.Decision) {
 		return Entry{}, fmt.Errorf("receipts: decision %q is not on the list", r.Decision)
 	}
+	if r.Kind.counts() && r.Count == 0 {
+		return Entry{}, fmt.Errorf("receipts: a %s stands for one attempt at least", r.Kind)
+	}
 	entry, b, err := l.enqueue(r)
 	if err != nil || l.interval {
 		return entry, err

@@ -45,6 +45,9 @@ func ParseRecord(line []byte) (*Record, error) {
 	if (r.Kind == KindHeads) != (r.Heads != nil) {
 		return nil, errors.New("a record has heads if it is of that kind, and only then")
 	}
+	if r.Kind.counts() && r.Count == 0 {
+		return nil, errors.New("a record of that kind stands for one attempt at least")
+	}
 	if again := appendFields(make([]byte, 0, body), r, 0); !bytes.Equal(again, line[:body]) {
 		return nil, errors.New("not in the one spelling of a record")
 	}
@@ -104,10 +107,7 @@ func (p *parser) member(r *Record, name string) (err error) {
 	case "id":
 		err = text(p, &r.ID)
 	case "t":
-		var t string
-		if err = text(p, &t); err == nil {
-			r.Time, err = time.Parse(timeLayout, t)
-		}
+		err = moment(p, &r.Time)
 	case "seq":
 		err = integer(p, &r.Seq)
 	case "tenant":
@@ -193,6 +193,14 @@ func (p *parser) member(r *Record, name string) (err error) {
 			}
 			return errSyntax
 		})
+	case "from":
+		err = moment(p, &r.From)
+	case "to":
+		err = moment(p, &r.To)
+	case "count":
+		err = integer(p, &r.Count)
+	case "reason":
+		err = text(p, &r.Reason)
 	case "interval":
 		r.Interval, err = true, p.literal("true")
 	case "cut":
@@ -267,6 +275,15 @@ func integer[T int | int64 | uint64](p *parser, into *T) error {
 	}
 	*into = T(n)
 	return nil
+}
+
+func moment(p *parser, into *time.Time) error {
+	var t string
+	err := text(p, &t)
+	if err == nil {
+		*into, err = time.Parse(timeLayout, t)
+	}
+	return err
 }
 
 func text[T ~string](p *parser, into *T) error {

@@ -20,8 +20,8 @@ const (
 	KindRecovery  Kind = "recovery"  // bytes of a torn tail that were cut on start
 	KindKey       Kind = "key"       // the verifier key of the log; always its first entry
 	KindHeads     Kind = "heads"     // the heads of tenants' trees; written by the log itself
-	KindSummary   Kind = "summary"   // reserved: refusals counted instead of recorded one by one
-	KindGap       Kind = "gap"       // reserved: attempts answered while the log could not be written
+	KindSummary   Kind = "summary"   // refusals counted instead of recorded one by one
+	KindGap       Kind = "gap"       // attempts answered while the log could not be written; written by the log itself
 	KindHeartbeat Kind = "heartbeat" // reserved: proof that a silent log was alive
 	KindSeal      Kind = "seal"      // reserved: the last entry of a log
 )
@@ -74,6 +74,9 @@ const (
 // validDecision reports whether d is one of the two, or none: of a record that
 // is about no call.
 func validDecision(d string) bool { return d == "" || d == Allowed || d == Refused }
+
+// counts reports whether records of kind k stand for a number of attempts.
+func (k Kind) counts() bool { return k == KindGap || k == KindSummary }
 
 // ParamsHash commits to a call's parameters without showing them.
 type ParamsHash struct {
@@ -129,7 +132,14 @@ type Record struct {
 	Recovery *Recovery // of a recovery record
 	VKey     string    // of a key record: the verifier key
 	Heads    *Heads    // of a heads record
-	Cut      bool      // the record was over the size limit and its long texts were shortened
+
+	// Of a gap or a summary, which have to have all but the reason: how many
+	// attempts it stands for, and when the first and the last of them was.
+	From, To time.Time
+	Count    uint64
+	Reason   string // of the reasons in FORMAT.md; why they have no records of their own
+
+	Cut bool // the record was over the size limit and its long texts were shortened
 
 	// Seq is the record's place among those of its tenant, from 1 without a
 	// gap. The log sets it; a caller's value is ignored.

@@ -64,7 +64,8 @@ type Report struct {
 	Repaired    uint64            `json:"repaired_tails"`
 	Unknown     uint64            `json:"unknown_outcomes"`
 	InFlight    int               `json:"intents_without_outcome"`
-	Gaps        uint64            `json:"gaps"`
+	Gaps        uint64            `json:"gaps"`         // gap records, and the attempts
+	Attempts    uint64            `json:"gap_attempts"` // for which they stand
 	Interval    uint64            `json:"interval_records"`
 
 	Proven    []string `json:"proven"`
@@ -168,7 +169,7 @@ func (v *verification) explain() {
 		say(&r.NotProven, "that a crash has lost no receipt: %d records were acknowledged before they were on disk (interval mode)", r.Interval)
 	}
 	if r.Gaps > 0 {
-		say(&r.NotProven, "what happened in %d declared gaps", r.Gaps)
+		say(&r.NotProven, "what happened in %d declared gaps, to %d attempts that have no other record", r.Gaps, r.Attempts)
 	}
 	if r.Unknown > 0 {
 		say(&r.NotProven, "how %d calls ended (outcome_unknown)", r.Unknown)

@@ -81,6 +81,7 @@ type opinion struct {
 	Damage *struct{ Index *uint64 }
 
 	Size, Covered, Anchor, Batches, Gaps uint64
+	Attempts                             uint64 `json:"gap_attempts"`
 	Root                                 string
 	Torn                                 int64  `json:"torn_bytes"`
 	Unknown                              uint64 `json:"unknown_outcomes"`
@@ -210,6 +211,7 @@ func logsToAlter(t *testing.T) []*written {
 	list := []*written{
 		keptBy(t, "batches of one", one), keptBy(t, "batches of many, and heads", short, newer), keptBy(t, "the same and on", many),
 		keptBy(t, "interval", interval), keptBy(t, "a tail that nobody signed", tail), keptBy(t, "testdata/v1", golden), keptBy(t, "testdata/v1-trees", goldenTrees),
+		keptBy(t, "testdata/v1-gaps", goldenGaps),
 	}
 	list[1].trees, list[2].trees = trees, trees
 	for _, name := range []string{"r2", "r6"} {

@@ -329,6 +329,7 @@ func (v *verification) record(w *walker, e event) error {
 		r.Repaired++
 	case rec.Kind == KindGap:
 		r.Gaps++
+		r.Attempts += rec.Count
 	case rec.Ending == OutcomeUnknown:
 		r.Unknown++
 	}
