@@ -1,7 +1,6 @@
 package receipts
 
 import (
-	"os"
 	"testing"
 	"time"
 
@@ -62,9 +61,8 @@ func TestPauseAfterACrowd(t *testing.T) {
 // does a refusal that is one of many, and one that comes when their time has come.
 func TestACallDoesNotWaitForRefusals(t *testing.T) {
 	clock := clockwork.NewFakeClockAt(time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC))
-	slow := realDisk
-	slow.sync = func(*os.File) error { clock.Advance(time.Millisecond); return nil }
-	l, err := Open(t.TempDir(), Options{Clock: clock, disk: &slow})
+	slow := hooks{disk: realDisk{}, sync: func(string) error { clock.Advance(time.Millisecond); return errLeaveOut }}
+	l, err := Open(t.TempDir(), Options{Clock: clock, disk: slow})
 	if err != nil {
 		t.Fatal(err)
 	}

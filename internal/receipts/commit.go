@@ -377,13 +377,13 @@ func (l *Log) storeSigned() error {
 // publish replaces the checkpoint file.
 func (l *Log) publish(durable bool) error {
 	tmp := filepath.Join(l.folder, ".checkpoint.new")
-	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o644)
+	f, err := l.disk.open(tmp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
 	}
-	err = l.disk.write(f, l.signed, 0)
+	err = writeAll(f, l.signed, 0)
 	if durable {
-		err = errors.Join(err, l.disk.sync(f))
+		err = errors.Join(err, syncAll(f))
 	}
 	if err := errors.Join(err, f.Close()); err != nil {
 		return err

@@ -2,11 +2,14 @@
 
 package receipts
 
-import "os"
+import (
+	"errors"
+	"os"
+)
 
 // syncData waits until f is on disk; on macOS os.File.Sync asks the drive to
 // empty its cache too, which fsync alone does not do there.
 func syncData(f *os.File) error { return f.Sync() }
 
 // reserve does nothing: there is no portable way that keeps the file's size.
-func reserve(*os.File, int64) {}
+func reserve(*os.File, int64) error { return errors.ErrUnsupported }

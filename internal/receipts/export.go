@@ -57,7 +57,7 @@ func Export(ctx context.Context, dir, tenant string, keep func(*Record) bool, ou
 }
 
 func exportTo(ctx context.Context, out io.Writer, dir, folder, tenant string, keep func(*Record) bool, progress func(done, total int64)) (*Exported, error) {
-	key, err := loadSigning(dir, signingKeyFile)
+	key, err := loadSigning(realDisk{}, dir, signingKeyFile)
 	if err != nil {
 		return nil, err
 	}
@@ -176,5 +176,5 @@ func createWhole(name string, write func(io.Writer) error) (err error) {
 			return err
 		}
 	}
-	return syncDir(folder)
+	return realDisk{}.syncDir(folder)
 }

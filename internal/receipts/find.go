@@ -115,7 +115,7 @@ func (c *recent) segments(id string) []uint64 {
 // that are on disk are found.
 func (l *Log) Find(id string) ([]json.RawMessage, error) {
 	if places := l.recent.find(id); places != nil {
-		return readPlaces(l.folder, places)
+		return readPlaces(l.disk, l.folder, places)
 	}
 	segments := l.recent.segments(id)
 	if len(segments) == 0 {
@@ -126,7 +126,7 @@ func (l *Log) Find(id string) ([]json.RawMessage, error) {
 	var found []json.RawMessage
 	for _, first := range segments {
 		r := newReader(l.folder)
-		r.only = &first
+		r.disk, r.only = l.disk, &first
 		more, err := findIn(r, id)
 		if err != nil {
 			return nil, err
@@ -136,10 +136,10 @@ func (l *Log) Find(id string) ([]json.RawMessage, error) {
 	return found, nil
 }
 
-func readPlaces(folder string, places []place) ([]json.RawMessage, error) {
+func readPlaces(d disk, folder string, places []place) ([]json.RawMessage, error) {
 	var records []json.RawMessage
 	for _, p := range places {
-		line, err := readPlace(folder, p)
+		line, err := readPlace(d, folder, p)
 		if err != nil {
 			return nil, err
 		}
@@ -148,8 +148,8 @@ func readPlaces(folder string, places []place) ([]json.RawMessage, error) {
 	return records, nil
 }
 
-func readPlace(folder string, p place) (json.RawMessage, error) {
-	f, err := os.Open(filepath.Join(folder, segmentName(p.segment)))
+func readPlace(d disk, folder string, p place) (json.RawMessage, error) {
+	f, err := d.open(filepath.Join(folder, segmentName(p.segment)), os.O_RDONLY, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -37,6 +37,7 @@ var errLeaves = errors.New("the hashes of the log's entries are not at hand unti
 // leaves are found from its last, however far apart they stand, and a tenant that
 // is idle needs no file and no memory for them.
 type leaves struct {
+	disk    disk
 	folder  string
 	firsts  []uint64 // of the segments, in order
 	pending []byte   // of the last segment's entries from next-len(pending)/leafSize on
@@ -75,7 +76,7 @@ func (l *leaves) flush() error {
 		return nil
 	}
 	first := l.firsts[len(l.firsts)-1]
-	f, err := os.OpenFile(l.path(first), os.O_CREATE|os.O_RDWR, 0o600)
+	f, err := l.disk.open(l.path(first), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return err
 	}
@@ -83,7 +84,7 @@ func (l *leaves) flush() error {
 	at := int64(l.next-first)*leafSize - int64(len(l.pending))
 	there := make([]byte, len(l.pending))
 	if _, err := f.ReadAt(there, at); err != nil || !bytes.Equal(there, l.pending) {
-		if _, err := f.WriteAt(l.pending, at); err != nil {
+		if err := writeAll(f, l.pending, at); err != nil {
 			return err
 		}
 	}
@@ -100,15 +101,16 @@ func (l *leaves) reader() (*leafReader, error) {
 	if err := l.flush(); err != nil {
 		return nil, err
 	}
-	return &leafReader{path: l.path, firsts: l.firsts}, nil
+	return &leafReader{disk: l.disk, path: l.path, firsts: l.firsts}, nil
 }
 
 // leafReader is for one goroutine. Close it.
 type leafReader struct {
+	disk   disk
 	path   func(first uint64) string
 	firsts []uint64
 	first  uint64 // of the open file
-	file   *os.File
+	file   file
 }
 
 func (r *leafReader) close() {
@@ -125,7 +127,7 @@ func (r *leafReader) read(index uint64, into []byte) (n int, err error) {
 		return 0, errLeaves
 	}
 	if first := r.firsts[i]; r.file == nil || r.first != first {
-		f, err := os.Open(r.path(first))
+		f, err := r.disk.open(r.path(first), os.O_RDONLY, 0)
 		if err != nil {
 			return 0, fmt.Errorf("%w: %v", errLeaves, err) // one that is gone is no tree that is not there
 		}

@@ -3,8 +3,8 @@ package receipts
 import (
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -42,7 +42,7 @@ type Options struct {
 	// the one committer, in order, and MUST NOT call the log.
 	OnCommit func(records int, took time.Duration)
 
-	disk        *disk         // tests: faults
+	disk        disk          // tests: nil is realDisk
 	segmentSize int64         // tests: 0 is segmentSize
 	newID       func() string // tests: nil is NewID
 	keepRecent  int           // tests: 0 is keepRecent
@@ -87,7 +87,7 @@ type Log struct {
 	disk     disk
 	logger   *slog.Logger
 	onCommit func(int, time.Duration)
-	lock     *os.File
+	lock     io.Closer
 
 	// The queue, under mu for the length of a few assignments.
 	mu      sync.Mutex

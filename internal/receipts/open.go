@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -29,10 +28,15 @@ func Open(dir string, o Options) (*Log, error) {
 		return nil, fmt.Errorf("receipts: sync mode %q: want %q or %q", o.Sync, SyncAlways, SyncInterval)
 	}
 	folder := filepath.Join(dir, logFolder)
-	if err := os.MkdirAll(folder, 0o700); err != nil {
-		return nil, err
+	if o.disk == nil {
+		o.disk = realDisk{}
 	}
-	lock, err := lockFolder(folder)
+	for _, f := range []string{dir, folder} {
+		if err := makeFolder(o.disk, f); err != nil {
+			return nil, err
+		}
+	}
+	lock, err := o.disk.lock(folder)
 	if err != nil {
 		return nil, err
 	}
@@ -73,15 +77,11 @@ var errMissing = errors.New("acknowledged entries are missing")
 var errNoLog = errors.New("there is a signing key, and of the log that it has signed no entry")
 
 func open(dir, folder string, o Options) (*Log, *past, error) {
-	firsts, err := listSegments(folder)
+	firsts, err := segmentsIn(o.disk, folder)
 	if err != nil {
 		return nil, nil, err
 	}
-	d := realDisk
-	if o.disk != nil {
-		d = *o.disk
-	}
-	key, err := signingOf(d, dir, len(firsts) > 0)
+	key, err := signingOf(o.disk, dir, len(firsts) > 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, fmt.Errorf("%s holds a log, but its signing key %s is missing: bring the key back, or move the folder away to begin a new log", folder, filepath.Join(dir, signingKeyFile))
 	}
@@ -90,7 +90,7 @@ func open(dir, folder string, o Options) (*Log, *past, error) {
 	}
 	l := &Log{
 		dir: dir, folder: folder, key: key, clock: o.Clock, replica: o.Replica,
-		interval: o.Sync == SyncInterval, limit: segmentSize, disk: d, newID: NewID,
+		interval: o.Sync == SyncInterval, limit: segmentSize, disk: o.disk, newID: NewID,
 		logger: o.Logger, onCommit: o.OnCommit,
 		wake: make(chan struct{}, 1), stopped: make(chan struct{}),
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 
 	"golang.org/x/mod/sumdb/note"
@@ -38,7 +37,7 @@ func (l *Log) read() (*past, *walker, error) {
 		return p, w, nil
 	}
 	l.recent.forget()
-	l.leaves = leaves{folder: l.folder}
+	l.leaves = leaves{disk: l.disk, folder: l.folder}
 	p := &past{intents: make(map[string]openIntent)}
 	w := l.walker()
 	defer w.reader.close()
@@ -81,6 +80,7 @@ func (l *Log) read() (*past, *walker, error) {
 
 func (l *Log) walker() *walker {
 	w := newWalker(l.folder)
+	w.reader.disk = l.disk
 	w.accept, w.origin, w.known = l.key.tagHolds, l.key.origin, l.key.verify
 	return w
 }
@@ -151,7 +151,7 @@ func (l *Log) skim(known *checkpoint) (_ *past, _ *walker, ok bool) {
 	w := l.walker()
 	defer w.reader.close()
 	w.accept, w.skimming = nil, new(uncovered)
-	l.leaves = leaves{folder: l.folder}
+	l.leaves = leaves{disk: l.disk, folder: l.folder}
 	checkpoints, err := l.walk(p, w, known)
 	if err != io.EOF || w.torn() || w.loose != nil || w.tree.size == 0 && !l.key.fresh || known != nil && known.Size > w.tree.size {
 		return nil, nil, false
@@ -163,7 +163,7 @@ func (l *Log) skim(known *checkpoint) (_ *past, _ *walker, ok bool) {
 		return nil, nil, false
 	}
 	for id, o := range p.intents {
-		line, err := readPlace(l.folder, o.at)
+		line, err := readPlace(l.disk, l.folder, o.at)
 		if err != nil {
 			return nil, nil, false
 		}
@@ -178,7 +178,7 @@ func (l *Log) skim(known *checkpoint) (_ *past, _ *walker, ok bool) {
 // knownCheckpoint reads the checkpoint file; nil where there is none.
 func (l *Log) knownCheckpoint() (*checkpoint, error) {
 	path := filepath.Join(l.folder, checkpointFile)
-	signed, err := os.ReadFile(path)
+	signed, err := readFile(l.disk, path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, nil

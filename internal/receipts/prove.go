@@ -124,7 +124,7 @@ var errNoSignature = errors.New("the record is under no signature yet; try again
 // the signing key, and proves a record without a tenant in the log's own tree.
 // progress is that of Verify.
 func ProveIn(dir, id string, progress func(done, total int64)) ([]Proof, error) {
-	key, err := loadSigning(dir, signingKeyFile)
+	key, err := loadSigning(realDisk{}, dir, signingKeyFile)
 	if err != nil {
 		return nil, err
 	}

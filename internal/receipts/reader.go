@@ -41,8 +41,10 @@ func segmentName(first uint64) string {
 // listSegments returns the first entries of the segments in folder, ascending.
 // A file that ends like a segment and is not named like one is an error: to
 // pass it over would be to pass over records.
-func listSegments(folder string) ([]uint64, error) {
-	files, err := os.ReadDir(folder)
+func listSegments(folder string) ([]uint64, error) { return segmentsIn(realDisk{}, folder) }
+
+func segmentsIn(d disk, folder string) ([]uint64, error) {
+	files, err := d.readDir(folder)
 	if err != nil {
 		return nil, err
 	}
@@ -79,8 +81,9 @@ var errLongLine = errors.New("the line is longer than any record may be")
 // of what is written it returns io.EOF and can be asked again later: it goes on
 // from there, into a new segment too. Memory is one buffer.
 type reader struct {
+	disk   disk
 	folder string
-	file   *os.File
+	file   file
 	first  uint64 // of the open segment
 	offset int64  // of buf[start] in the file
 	line   int    // number of the line that ends next
@@ -99,7 +102,7 @@ type end struct {
 }
 
 func newReader(folder string) *reader {
-	return &reader{folder: folder, buf: make([]byte, readSize)}
+	return &reader{disk: realDisk{}, folder: folder, buf: make([]byte, readSize)}
 }
 
 func (r *reader) close() {
@@ -111,13 +114,13 @@ func (r *reader) close() {
 // bound keeps the reader to what is there now: one that runs behind a busy
 // gateway would otherwise never come to the end.
 func (r *reader) bound() error {
-	firsts, err := listSegments(r.folder)
+	firsts, err := segmentsIn(r.disk, r.folder)
 	if err != nil || len(firsts) == 0 {
 		r.until = &end{}
 		return err
 	}
 	last := firsts[len(firsts)-1]
-	info, err := os.Stat(filepath.Join(r.folder, segmentName(last)))
+	info, err := r.disk.stat(filepath.Join(r.folder, segmentName(last)))
 	if err != nil {
 		return err
 	}
@@ -197,7 +200,7 @@ func (r *reader) fill() error {
 // none is io.EOF. What is left of the old one has no line end: with a segment
 // after it that is no longer the tail of a log that is being written.
 func (r *reader) openAfter(done *uint64) error {
-	firsts, err := listSegments(r.folder)
+	firsts, err := segmentsIn(r.disk, r.folder)
 	if err != nil {
 		return err
 	}
@@ -222,7 +225,7 @@ func (r *reader) openAfter(done *uint64) error {
 			return fmt.Errorf("the segment is empty: %w", errNotTail)
 		}
 		name := segmentName(first)
-		f, err := os.Open(filepath.Join(r.folder, name))
+		f, err := r.disk.open(filepath.Join(r.folder, name), os.O_RDONLY, 0)
 		if err != nil {
 			return err
 		}

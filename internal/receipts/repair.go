@@ -24,7 +24,7 @@ func (l *Log) settle(p *past, w *walker, damage *Damage) error {
 	} else {
 		damage = w.damage(at, "", "the log ends in the middle of a batch")
 	}
-	firsts, err := listSegments(l.folder)
+	firsts, err := segmentsIn(l.disk, l.folder)
 	if err != nil {
 		return err
 	}
@@ -32,7 +32,7 @@ func (l *Log) settle(p *past, w *walker, damage *Damage) error {
 		return damage
 	}
 	path := filepath.Join(l.folder, segmentName(p.last))
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	f, err := l.disk.open(path, os.O_RDWR, 0)
 	if err != nil {
 		return err
 	}
@@ -52,7 +52,7 @@ func (l *Log) settle(p *past, w *walker, damage *Damage) error {
 // of known, or a batch that begins further on with a record that ours accepts.
 // Then what is wrong here was once right, and no crash explains it. A batch that
 // begins with entry size itself may have been part of the write that was torn.
-func syncedAfter(f *os.File, from int64, size uint64, known note.Verifiers, ours func(line []byte, index uint64) bool) (bool, error) {
+func syncedAfter(f io.ReaderAt, from int64, size uint64, known note.Verifiers, ours func(line []byte, index uint64) bool) (bool, error) {
 	lines := bufio.NewReaderSize(io.NewSectionReader(f, from, 1<<62), maxLine+1)
 	var announced *batchLine
 	var begun []byte // the end of what was too long for a line: a checkpoint may begin in it
@@ -90,7 +90,7 @@ func syncedAfter(f *os.File, from int64, size uint64, known note.Verifiers, ours
 // cut removes the bytes from offset on, after keeping them in the quarantine
 // folder. Records of a torn batch that stand before offset are kept: their
 // batch line is written again for as many as there are.
-func (l *Log) cut(f *os.File, p *past, w *walker, offset int64) error {
+func (l *Log) cut(f file, p *past, w *walker, offset int64) error {
 	var again []byte // the batch that stays, to be written at begin
 	begin := offset
 	kept := w.batch.Count - w.left
@@ -111,7 +111,7 @@ func (l *Log) cut(f *os.File, p *past, w *walker, offset int64) error {
 	} else {
 		kept = 0
 	}
-	repair, err := l.quarantine(f, offset)
+	repair, err := l.quarantine(f, segmentName(p.last), offset)
 	if err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func (l *Log) cut(f *os.File, p *past, w *walker, offset int64) error {
 		l.logger.Warn("the receipt log had a torn tail; it was cut", "file", repair.File, "offset", repair.Offset, "bytes", repair.Bytes, "kept", kept)
 	}
 	if len(again) > 0 {
-		if err := l.disk.write(f, again, begin); err != nil {
+		if err := writeAll(f, again, begin); err != nil {
 			return err
 		}
 	}
@@ -128,40 +128,51 @@ func (l *Log) cut(f *os.File, p *past, w *walker, offset int64) error {
 	if err := f.Truncate(p.end); err != nil {
 		return err
 	}
-	return l.disk.sync(f)
+	return syncAll(f)
 }
 
 // quarantine copies what stands from offset on into a file of its own. Nothing
 // but zeros is no data: space that a file system has given to the file and not
 // filled. Then, and where nothing stands there, the result is nil.
-func (l *Log) quarantine(f *os.File, offset int64) (*Recovery, error) {
+func (l *Log) quarantine(f file, name string, offset int64) (*Recovery, error) {
 	folder := filepath.Join(l.folder, quarantine)
-	if err := os.MkdirAll(folder, 0o700); err != nil {
-		return nil, err
-	}
-	if err := l.disk.syncDir(l.folder); err != nil {
+	if err := makeFolder(l.disk, folder); err != nil {
 		return nil, err
 	}
 	// One name for all: what a crash leaves there the next start writes anew.
-	tmp, err := os.OpenFile(filepath.Join(folder, ".new"), os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o600)
+	path := filepath.Join(folder, ".new")
+	tmp, err := l.disk.open(path, os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	defer os.Remove(tmp.Name())
+	defer l.disk.remove(path)
 	defer tmp.Close()
 	hash := sha256.New()
 	var seen zeros
-	n, err := io.Copy(io.MultiWriter(tmp, hash, &seen), io.NewSectionReader(f, offset, 1<<62))
+	n, err := io.Copy(io.MultiWriter(&appender{file: tmp}, hash, &seen), io.NewSectionReader(f, offset, 1<<62))
 	if err != nil || !seen.other {
 		return nil, err
 	}
 	sum := hex.EncodeToString(hash.Sum(nil))
-	file := filepath.Base(f.Name())
-	name := fmt.Sprintf("%s-%d-%s", file, offset, sum[:16])
-	if err := errors.Join(l.disk.sync(tmp), l.disk.rename(tmp.Name(), filepath.Join(folder, name)), l.disk.syncDir(folder)); err != nil {
+	kept := fmt.Sprintf("%s-%d-%s", name, offset, sum[:16])
+	if err := errors.Join(syncAll(tmp), l.disk.rename(path, filepath.Join(folder, kept)), l.disk.syncDir(folder)); err != nil {
 		return nil, err
 	}
-	return &Recovery{File: file, Offset: offset, Bytes: n, SHA256: sum}, nil
+	return &Recovery{File: name, Offset: offset, Bytes: n, SHA256: sum}, nil
+}
+
+// appender writes to a file from its beginning.
+type appender struct {
+	file file
+	at   int64
+}
+
+func (a *appender) Write(b []byte) (int, error) {
+	if err := writeAll(a.file, b, a.at); err != nil {
+		return 0, err
+	}
+	a.at += int64(len(b))
+	return len(b), nil
 }
 
 // zeros is a writer that notices whether anything but zero bytes came by.

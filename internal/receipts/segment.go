@@ -10,9 +10,7 @@ const segmentSize = 64 << 20
 
 // segment is the file that is being written. Only the committer uses it.
 type segment struct {
-	disk  disk
-	file  *os.File
-	self  os.FileInfo // of file: which one it is, not how it stands
+	file  file
 	path  string
 	first uint64
 	size  int64 // where the next byte goes; nothing stands behind it
@@ -22,40 +20,34 @@ type segment struct {
 // written with its first batch.
 func createSegment(d disk, folder string, first uint64, limit int64) (*segment, error) {
 	path := filepath.Join(folder, segmentName(first))
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	f, err := d.open(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	reserve(f, limit)
+	_ = f.reserve(limit) // a wish: see openSegment
 	if err := d.syncDir(folder); err != nil {
 		f.Close()
 		return nil, err
 	}
-	return newSegment(d, f, path, first, 0)
+	return &segment{file: f, path: path, first: first}, nil
 }
 
 // openSegment opens the last file of a log whose good bytes end at size.
 func openSegment(d disk, folder string, first uint64, size, limit int64) (*segment, error) {
 	path := filepath.Join(folder, segmentName(first))
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	f, err := d.open(path, os.O_RDWR, 0)
 	if err != nil {
 		return nil, err
 	}
-	reserve(f, limit)
-	return newSegment(d, f, path, first, size)
-}
-
-func newSegment(d disk, f *os.File, path string, first uint64, size int64) (*segment, error) {
-	self, err := f.Stat()
-	if err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return &segment{disk: d, file: f, self: self, path: path, first: first, size: size}, nil
+	// A file system that cannot do it only loses speed, and a full one is met when
+	// bytes are written.
+	_ = f.reserve(limit)
+	return &segment{file: f, path: path, first: first, size: size}, nil
 }
 
 // write puts b behind what is there; it is not on disk before sync.
 func (s *segment) write(b []byte) error {
-	if err := s.disk.write(s.file, b, s.size); err != nil {
+	if err := writeAll(s.file, b, s.size); err != nil {
 		return err
 	}
 	s.size += int64(len(b))
@@ -67,11 +59,10 @@ var errMoved = errors.New("the segment is no longer where it was created: it was
 // sync waits for the disk and then makes sure that the name still leads to this
 // file. A log that writes on into a deleted file looks healthy and keeps nothing.
 func (s *segment) sync() error {
-	if err := s.disk.sync(s.file); err != nil {
+	if err := syncAll(s.file); err != nil {
 		return err
 	}
-	named, err := os.Stat(s.path)
-	if err != nil || !os.SameFile(s.self, named) {
+	if !s.file.isAt(s.path) {
 		return errMoved
 	}
 	return nil

@@ -52,11 +52,11 @@ type signing struct {
 // signingOf returns the key of the log below dir; begun says that there are
 // segments. It makes one for a log that is still to be begun.
 func signingOf(d disk, dir string, begun bool) (*signing, error) {
-	s, err := loadSigning(dir, signingKeyFile)
+	s, err := loadSigning(d, dir, signingKeyFile)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return s, err
 	}
-	s, err = loadSigning(dir, newSigningKeyFile)
+	s, err = loadSigning(d, dir, newSigningKeyFile)
 	if !begun && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, errSigningKey)) {
 		// Half of one may be there, of a start that was killed. It has signed
 		// nothing: a segment is made only once the key is on disk.
@@ -79,9 +79,9 @@ func (s *signing) place(d disk, dir string) error {
 }
 
 // loadSigning reads a signing key of the data folder.
-func loadSigning(dir, name string) (*signing, error) {
+func loadSigning(d disk, dir, name string) (*signing, error) {
 	path := filepath.Join(dir, name)
-	text, err := os.ReadFile(path)
+	text, err := readFile(d, path)
 	if err != nil {
 		return nil, err
 	}
@@ -100,11 +100,16 @@ func createSigning(d disk, dir string) (*signing, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(filepath.Join(dir, newSigningKeyFile), os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	path := filepath.Join(dir, newSigningKeyFile)
+	// Half a key may be there, with any mode, or a link to somewhere else.
+	if err := d.remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	f, err := d.open(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	err = errors.Join(f.Chmod(0o600), d.write(f, []byte(skey+"\n"), 0), d.sync(f), f.Close())
+	err = errors.Join(writeAll(f, []byte(skey+"\n"), 0), syncAll(f), f.Close())
 	if err := errors.Join(err, d.syncDir(dir)); err != nil {
 		return nil, err
 	}
@@ -187,7 +192,7 @@ func (s *signing) tag(body []byte, index uint64) (tag [tagBytes]byte) {
 // without opening the log: it needs no lock and works while a gateway runs.
 // The error is fs.ErrNotExist where the folder has no signing key yet.
 func VerifierKeyOf(dir string) (string, error) {
-	s, err := loadSigning(dir, signingKeyFile)
+	s, err := loadSigning(realDisk{}, dir, signingKeyFile)
 	if err != nil {
 		return "", err
 	}
