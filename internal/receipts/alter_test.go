@@ -281,7 +281,7 @@ var stories = []struct {
 	{"no tenant", `,"tenant":"[^"]*"`, ``, false},
 	{"a status", `"status":[0-9]+`, `"status":299`, false},
 	{"more bytes out", `"out":[0-9]+`, `"out":999`, false},
-	{"heads of more trees", `"count":([0-9]+)`, `"count":1${1}`, true},
+	{"heads of more trees", `"heads":{"count":([0-9]+)`, `"heads":{"count":1${1}`, true},
 	{"heads of none", `"heads":{[^}]*}`, `"heads":{"count":0,"root":"47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU="}`, true}, // the root of no leaf
 	{"other heads", `"root":"..`, `"root":"AA`, true},
 	{"heads that are not base64", `"root":"..`, `"root":"!!`, true},
