@@ -278,6 +278,11 @@ class Log:
         self.counts, self.kinds = Counter(), Counter()
         self.tree_met = False                       # the tree of the anchor has been what the anchor says
         self.log_key = self.first = self.last = None
+        self.last_kind, self.cut_short = None, False  # the log ends in a torn tail
+
+    def sealed(self):
+        """Reports whether the writer has stopped in good order (section 3.2)."""
+        return self.last_kind == "seal" and self.covered == self.tree.size and not self.cut_short
 
     def tenant_anchored(self):
         return self.anchor is not None and self.anchor.origin != self.key.origin
@@ -344,7 +349,7 @@ class Log:
             offset = self.place[2]
             signed_behind = max(self.marks, default=0) > self.tree.size or self.signed_in(path, size, offset, self.tree.size)
             if isinstance(fault, Broken) and is_last and not signed_behind:
-                self.counts["torn_bytes"] = size - offset
+                self.counts["torn_bytes"], self.cut_short = size - offset, True
                 return
             if fault.entry is None:
                 fault.entry = self.tree.size  # of a fault in a line that is no entry the next one is named
@@ -494,7 +499,8 @@ class Log:
             self.closed.popitem(last=False)
 
     def count(self, record):
-        self.kinds[record["kind"]] += 1
+        self.last_kind = record["kind"]
+        self.kinds[self.last_kind] += 1
         self.last = record["t"].strip('"')
         self.first = self.first or self.last
         self.counts["unknown_outcomes"] += record["ending"] == '"outcome_unknown"'
@@ -727,7 +733,7 @@ def verify(path, vkey_file, anchor_file=None, progress=lambda entries: None):
             log_key=log.log_key, size=log.tree.size, root=base64.b64encode(log.tree.root()).decode(), covered=log.covered,
             anchor=0 if not log.anchor or log.tenant_anchored() else log.anchor.size, first=log.first, last=log.last, kinds=dict(log.kinds),
             tenants=len(log.tenants), repaired_tails=log.kinds["recovery"], gaps=log.kinds["gap"],
-            intents_without_outcome=len(log.open), **{name: log.counts[name] for name in (
+            intents_without_outcome=len(log.open), sealed=code != 1 and log.sealed(), **{name: log.counts[name] for name in (
                 "torn_bytes", "segments", "batches", "checkpoints", "unknown_outcomes", "interval_records",
                 "gap_attempts")})
     return code, report
@@ -778,7 +784,7 @@ def show(report):
                  ("kinds", ", ".join(f"{count} {kind}" for kind, count in sorted(report["kinds"].items())))]
         rows += [(name.replace("_", " "), report[name]) for name in (
             "segments", "batches", "checkpoints", "tenants", "repaired_tails", "unknown_outcomes", "intents_without_outcome",
-            "gaps", "interval_records", "torn_bytes")]
+            "gaps", "interval_records", "torn_bytes", "sealed")]
     if report.get("gaps"):
         rows.append(("attempts in gaps", report["gap_attempts"]))
     rows += [(name.replace("_", " "), content) for name, content in report.get("export", {}).items()]

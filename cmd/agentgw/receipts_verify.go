@@ -169,6 +169,11 @@ func printContents(w io.Writer, r *receipts.Report) {
 	fmt.Fprintf(w, "unknown outcomes\t%d\n", r.Unknown)
 	fmt.Fprintf(w, "in flight\t%d\n", r.InFlight)
 	fmt.Fprintf(w, "gaps\t%s\n", gaps(r.Gaps, r.Attempts))
+	if r.Sealed {
+		fmt.Fprintln(w, "end\tsealed: the gateway was stopped in good order")
+	} else if r.Size > 0 {
+		fmt.Fprintln(w, "end\tthe last entry is not a seal: the gateway runs, or was killed")
+	}
 	if r.Backwards > 0 {
 		fmt.Fprintf(w, "clock\twent back %d times\n", r.Backwards)
 	}

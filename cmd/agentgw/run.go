@@ -273,7 +273,7 @@ func (s *server) close() {
 		s.gateway.Close()
 	}
 	if s.receipts != nil {
-		if err := s.receipts.Close(); err != nil {
+		if err := s.receipts.Seal(); err != nil {
 			s.log.Error("the receipt log could not be closed in good order", "error", err)
 		}
 	}

@@ -59,15 +59,13 @@ func (l *Log) due() time.Duration {
 	return max(0, publishEvery-l.clock.Since(l.publishedAt))
 }
 
-// await returns when there is something to write, to publish or to bind.
+// await returns when there is something to write, to publish, to bind or to say.
 func (l *Log) await() {
-	due := l.due()
-	if heads := l.headsDue(); due < 0 || heads >= 0 && heads < due {
-		due = heads
-	}
-	if due < 0 {
-		<-l.wake
-		return
+	due := l.heartbeatDue()
+	for _, other := range []time.Duration{l.due(), l.headsDue()} {
+		if other >= 0 {
+			due = min(due, other)
+		}
 	}
 	timer := l.clock.NewTimer(due)
 	defer timer.Stop()
@@ -85,8 +83,8 @@ func (l *Log) take() (b *batch, closing bool) {
 	if l.failure != nil {
 		return nil, true
 	}
-	if len(l.filling.slots) == 0 && !l.closing && l.headsDueLocked() == 0 {
-		l.queueHeadsLocked()
+	if len(l.filling.slots) == 0 {
+		l.queueOwnLocked()
 	}
 	if len(l.filling.slots) == 0 {
 		return nil, l.closing
@@ -218,6 +216,7 @@ func (l *Log) commit(b *batch) {
 	l.added.Add(uint64(len(b.slots)))
 	l.commits.Add(1)
 	took := l.clock.Since(began)
+	l.wroteAt = began.Add(took)
 	l.breathe(len(b.slots), b.calls, took, began.Add(took))
 	if l.onCommit != nil {
 		l.onCommit(len(b.slots), took)

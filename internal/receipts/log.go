@@ -100,6 +100,7 @@ type Log struct {
 	unbound  time.Time          // when a tree first grew since heads were last queued; zero: none has
 	failure  error
 	closing  bool
+	sealing  bool // a seal is still to be queued, as the last record
 
 	// The committer's own; nobody else looks.
 	segment      *segment
@@ -111,6 +112,7 @@ type Log struct {
 	warned       bool      // that the checkpoint file cannot be written
 	leavesWarned bool
 	notBefore    time.Time // of the next commit
+	wroteAt      time.Time // when the last commit ended, or Open
 	refusals     time.Time // not before this, of the next commit of refusals alone
 	unit         []byte    // buffer
 
@@ -166,7 +168,7 @@ func newBatch(first uint64, room int) *batch {
 // not on the closed lists. It takes no context: a client that goes away must
 // not be able to keep its receipt out of the log.
 func (l *Log) Append(r *Record) (Entry, error) {
-	if !r.Kind.Valid() || r.Kind == KindHeads {
+	if !r.Kind.Valid() || r.Kind.own() {
 		return Entry{}, fmt.Errorf("receipts: kind %q is not on the list of what can be appended", r.Kind)
 	}
 	if r.Ending != "" && !r.Ending.Valid() {
@@ -307,23 +309,4 @@ func (l *Log) Healthy() error {
 // Stats returns the counters.
 func (l *Log) Stats() Stats {
 	return Stats{Size: l.size.Load(), Appended: l.added.Load(), Batches: l.commits.Load()}
-}
-
-// Close commits what is queued, writes the newest checkpoint and lets go of the
-// folder. Append calls that begin later get ErrUnavailable. The error is that
-// of the log, where it had failed, or of writing the last checkpoint. A second
-// Close returns nil.
-func (l *Log) Close() error {
-	l.mu.Lock()
-	if l.closing {
-		l.mu.Unlock()
-		<-l.stopped
-		return nil
-	}
-	l.closing = true
-	l.room.Broadcast()
-	l.mu.Unlock()
-	l.nudge()
-	<-l.stopped
-	return l.finish()
 }

@@ -123,7 +123,7 @@ func (l *Log) load() (*past, error) {
 	if len(l.grown.waiting) > 0 {
 		l.unbound = l.clock.Now()
 	}
-	l.filling = newBatch(l.next, 0)
+	l.filling, l.wroteAt = newBatch(l.next, 0), l.clock.Now()
 	if p.begun {
 		l.segment, err = openSegment(l.disk, l.folder, p.last, p.end, l.limit)
 	} else {
@@ -159,6 +159,9 @@ func (l *Log) begin(p *past, size uint64) error {
 	var records []*Record
 	if size == 0 {
 		records = append(records, &Record{Kind: KindKey, VKey: l.key.vkey})
+	}
+	if p.sealed { // which it is no longer
+		records = append(records, &Record{Kind: KindHeartbeat})
 	}
 	if p.repair != nil {
 		records = append(records, &Record{Kind: KindRecovery, Recovery: p.repair})

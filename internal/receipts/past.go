@@ -18,6 +18,7 @@ type past struct {
 	last    uint64 // the first entry of the last one
 	end     int64  // of the good bytes in it
 	repair  *Recovery
+	sealed  bool // its last record is a seal
 }
 
 type openIntent struct {
@@ -201,6 +202,7 @@ func (l *Log) knownCheckpoint() (*checkpoint, error) {
 
 // remember keeps what has to be known of a record once the log is open.
 func (l *Log) remember(p *past, e event) {
+	p.sealed = e.record.Kind == KindSeal
 	at := place{e.segment, e.at.Offset, len(e.line) + 1}
 	switch e.record.Kind {
 	case KindIntent:

@@ -22,8 +22,8 @@ const (
 	KindHeads     Kind = "heads"     // the heads of tenants' trees; written by the log itself
 	KindSummary   Kind = "summary"   // refusals counted instead of recorded one by one
 	KindGap       Kind = "gap"       // attempts answered while the log could not be written; written by the log itself
-	KindHeartbeat Kind = "heartbeat" // reserved: proof that a silent log was alive
-	KindSeal      Kind = "seal"      // reserved: the last entry of a log
+	KindHeartbeat Kind = "heartbeat" // nothing else was written for a minute; written by the log itself
+	KindSeal      Kind = "seal"      // the log was stopped in good order; written by the log itself
 )
 
 // Valid reports whether k is on the closed list.
@@ -35,6 +35,9 @@ func (k Kind) Valid() bool {
 	}
 	return false
 }
+
+// own reports whether records of k are written by the log itself alone.
+func (k Kind) own() bool { return k == KindHeads || k == KindHeartbeat || k == KindSeal }
 
 // Ending says how an admitted call ended. The list is closed.
 type Ending string

@@ -67,6 +67,8 @@ type Report struct {
 	Gaps        uint64            `json:"gaps"`         // gap records, and the attempts
 	Attempts    uint64            `json:"gap_attempts"` // for which they stand
 	Interval    uint64            `json:"interval_records"`
+	// Sealed: the last entry is a seal, under a signature and with nothing behind it.
+	Sealed bool `json:"sealed"`
 
 	Proven    []string `json:"proven"`
 	NotProven []string `json:"not_proven"`
@@ -122,6 +124,7 @@ func (v *verification) conclude() {
 	if (r.Verdict == Holds || r.Verdict == Unproven) && r.Covered > 0 && r.Size > r.Covered {
 		r.Why = fmt.Sprintf("of the entries up to %d: %s; of the %d after them nothing is proven, they are not signed yet", r.Covered-1, r.Why, r.Size-r.Covered)
 	}
+	r.Sealed = r.Sealed && r.Verdict != Broken
 	v.explain()
 }
 

@@ -89,6 +89,7 @@ type opinion struct {
 	Interval                             uint64 `json:"interval_records"`
 	Repaired                             uint64 `json:"repaired_tails"`
 	Segments, Tenants                    int
+	Sealed                               bool
 	Kinds                                map[string]uint64
 	Why                                  string
 	Records                              []string // that proofs show

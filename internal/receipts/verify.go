@@ -105,6 +105,7 @@ type verification struct {
 
 	fault     error // *Damage, errAnotherLog wrapped, or another reason why it does not hold
 	lastTime  time.Time
+	lastKind  Kind
 	ids       closings
 	unsigned  *Damage // see walker.unsigned
 	cutShort  bool    // the walk ended in a torn tail
@@ -226,6 +227,7 @@ func (v *verification) walk(folder string) error {
 		v.report.Tenants-- // what has no tenant is no tenant's
 	}
 	v.report.InFlight = len(v.ids.open)
+	v.report.Sealed = v.lastKind == KindSeal && w.held == w.tree.size && !stopped && !v.cutShort
 	return nil
 }
 
@@ -317,6 +319,7 @@ func (v *verification) anotherKey(w *walker, at Position) error {
 func (v *verification) record(w *walker, e event) error {
 	r, rec := v.report, e.record
 	r.Kinds[string(rec.Kind)]++
+	v.lastKind = rec.Kind
 	t := rec.Time
 	if r.First == nil {
 		r.First = &t
