@@ -11,8 +11,7 @@ import (
 // another kind is older than the log and must say so instead of guessing.
 type Kind string
 
-// The kinds of record. Those marked reserved are named so that no reader takes
-// them for damage; nothing writes them yet.
+// The kinds of record.
 const (
 	KindIntent    Kind = "intent"    // an admitted call, durable before the upstream is called
 	KindOutcome   Kind = "outcome"   // how an admitted call ended

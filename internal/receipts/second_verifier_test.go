@@ -207,16 +207,32 @@ func logsToAlter(t *testing.T) []*written {
 	mustAppend(t, l, intent("a"), outcome("a"), outcome("b"), of("tenant:b", "c"))
 	l.Close()
 
+	sealed := t.TempDir()
+	clock = clockwork.NewFakeClockAt(noon)
+	for i := range 2 {
+		l := openLog(t, sealed, func(o *receipts.Options) {
+			receipts.SetSegmentSize(o, 2500)
+			o.Clock = clock
+		})
+		mustAppend(t, l, intent(fmt.Sprint("a", i)), of("key:b", fmt.Sprint("b", i)))
+		until(t, l, clock, l.Stats().Size+2, time.Second) // heads, and a heartbeat
+		mustAppend(t, l, outcome(fmt.Sprint("a", i)))
+		if err := l.Seal(); err != nil {
+			t.Fatal(err)
+		}
+	}
+
 	tail, _, _ := unsignedTail(t)
 
 	list := []*written{
 		keptBy(t, "batches of one", one), keptBy(t, "batches of many, and heads", short, newer), keptBy(t, "the same and on", many),
-		keptBy(t, "interval", interval), keptBy(t, "a tail that nobody signed", tail), keptBy(t, "testdata/v1", golden), keptBy(t, "testdata/v1-trees", goldenTrees),
-		keptBy(t, "testdata/v1-gaps", goldenGaps),
+		keptBy(t, "interval", interval), keptBy(t, "silences, and sealed", sealed), keptBy(t, "a tail that nobody signed", tail),
+		keptBy(t, "testdata/v1", golden), keptBy(t, "testdata/v1-gaps", goldenGaps), keptBy(t, "testdata/v1-trees", goldenTrees),
 	}
 	list[1].trees, list[2].trees = trees, trees
+	last := list[len(list)-1]
 	for _, name := range []string{"r2", "r6"} {
-		list[6].trees = append(list[6].trees, []byte(takeApart(t, read(t, filepath.Join(goldenTrees, name+".tlog-proof"))).checkpoint))
+		last.trees = append(last.trees, []byte(takeApart(t, read(t, filepath.Join(goldenTrees, name+".tlog-proof"))).checkpoint))
 	}
 	return list
 }
