@@ -16,6 +16,7 @@ type Metrics struct {
 	lost      prometheus.Counter
 	observed  *prometheus.CounterVec
 	inForce   prometheus.Gauge
+	anchored  *prometheus.GaugeVec
 
 	labelled *prometheus.Registry // those whose labels the registry file names
 }
@@ -52,13 +53,16 @@ func NewMetrics() *Metrics {
 			Name: "agentgate_registry_reload_ok", Help: "1 while the registry file, as it was last read, is in force; 0 after a reload that failed.",
 		}),
 	}
+	m.anchored = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "agentgate_receipt_anchor_ok", Help: "1 while the file of AGENTGATE_RECEIPT_ANCHOR can be read and written and is of this log; absent without that setting.",
+	}, nil)
 	for _, end := range []string{"served", "refused", "left"} {
 		m.waits.WithLabelValues(end)
 	}
 	m.inForce.Set(1)
 	m.labelled = prometheus.NewRegistry()
 	m.labelled.MustRegister(m.decisions, m.upstream, m.observed)
-	m.registry.MustRegister(m.decisions, m.upstream, m.waits, m.commits, m.records, m.lost, m.observed, m.inForce, collectors.NewGoCollector(),
+	m.registry.MustRegister(m.decisions, m.upstream, m.waits, m.commits, m.records, m.lost, m.observed, m.inForce, m.anchored, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -123,6 +127,15 @@ func (m *Metrics) RegistryInForce(ok bool) {
 	if ok {
 		m.inForce.Set(1)
 	}
+}
+
+// Anchored says whether the last look at the anchor found it in good order.
+func (m *Metrics) Anchored(ok bool) {
+	value := 0.0
+	if ok {
+		value = 1
+	}
+	m.anchored.WithLabelValues().Set(value)
 }
 
 // Collect adds a collector, such as the limiter's.

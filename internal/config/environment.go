@@ -54,6 +54,7 @@ type environment struct {
 	ReceiptIntent        given `split_words:"true"`
 	ReceiptOnFailure     given `split_words:"true"`
 	ReceiptRetention     given `split_words:"true"`
+	ReceiptAnchor        given `split_words:"true"`
 	MaxRequestBody       given `split_words:"true"`
 	StreamIdle           given `split_words:"true"`
 	StreamMax            given `split_words:"true"`

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,6 +26,7 @@ func (l *loading) judge() {
 	l.rate("RATE_TENANT_RPS", "RATE_TENANT_BURST", &s.RateTenantRPS, &s.RateTenantBurst)
 	l.callerRate()
 	l.addresses()
+	l.anchor()
 	if !s.RedisURL.Empty() {
 		l.blame("REDIS_URL", errNotBuilt)
 	}
@@ -101,6 +103,23 @@ func (l *loading) rate(rpsName, burstName string, rps *float64, burst *int) {
 		l.blame(burstName, err)
 	}
 	s.doubts[prefix+rpsName], s.doubts[prefix+burstName] = true, true
+}
+
+// anchor refuses an anchor that goes wherever the log goes: it would be restored and
+// copied with it, and so tell nothing.
+func (l *loading) anchor() {
+	s := l.settings
+	if s.ReceiptAnchor == "" || !l.sure("RECEIPT_ANCHOR", "DATA_DIR") {
+		return
+	}
+	data, errData := filepath.Abs(s.DataDir)
+	file, errFile := filepath.Abs(s.ReceiptAnchor)
+	if errData != nil || errFile != nil {
+		return
+	}
+	if inside, err := filepath.Rel(data, file); err == nil && inside != ".." && !strings.HasPrefix(inside, "../") {
+		l.blame("RECEIPT_ANCHOR", fmt.Errorf("%s is in the data folder, with which it would be restored and copied: put it on another volume", literal.Quote(s.ReceiptAnchor)))
+	}
 }
 
 // addresses refuses the same address for agents and operators, which a start

@@ -51,6 +51,7 @@ type Settings struct {
 	ReceiptIntent    string        // always, writes or never
 	ReceiptOnFailure string        // refuse or allow
 	ReceiptRetention time.Duration // 0: kept for ever
+	ReceiptAnchor    string        // "": no anchor is kept
 
 	MaxRequestBody int64         // bytes; 0: no bound
 	StreamIdle     time.Duration // 0: no bound

@@ -97,6 +97,8 @@ var rows = []row{
 		into(func(s *Settings) *string { return &s.ReceiptOnFailure }, oneOf("refuse", "allow"))},
 	{"RECEIPT_RETENTION", "ReceiptRetention", "duration", "", "for ever", "how long receipts are kept", false,
 		into(func(s *Settings) *time.Duration { return &s.ReceiptRetention }, positive(literal.Duration))},
+	{"RECEIPT_ANCHOR", "ReceiptAnchor", "file", "", "none", "file outside of the data folder, best on another volume, kept at the log's newest signed checkpoint and compared with it at each start", false,
+		into(func(s *Settings) *string { return &s.ReceiptAnchor }, text)},
 
 	{"MAX_REQUEST_BODY", "MaxRequestBody", "size", "10MiB", "", "the largest body of a request; 0 disables", false,
 		into(func(s *Settings) *int64 { return &s.MaxRequestBody }, literal.Size)},

@@ -83,11 +83,12 @@ func (l *Log) take() (b *batch, closing bool) {
 	if l.failure != nil {
 		return nil, true
 	}
-	if len(l.filling.slots) == 0 {
+	ending := l.closing || l.contradicted != nil
+	if len(l.filling.slots) == 0 && l.contradicted == nil {
 		l.queueOwnLocked()
 	}
 	if len(l.filling.slots) == 0 {
-		return nil, l.closing
+		return nil, ending
 	}
 	if l.patienceLocked() > 0 {
 		return nil, false

@@ -54,7 +54,7 @@ func (l *Log) headsDue() time.Duration {
 }
 
 func (l *Log) headsDueLocked() time.Duration {
-	if l.unbound.IsZero() {
+	if l.unbound.IsZero() || l.contradicted != nil {
 		return -1
 	}
 	return max(0, headsEvery-l.clock.Since(l.unbound))

@@ -62,5 +62,7 @@ func (l *Log) end(seal bool) error {
 	l.mu.Unlock()
 	l.nudge()
 	<-l.stopped
-	return l.finish()
+	err := l.finish()
+	l.awaitAnchor()
+	return err
 }

@@ -1,6 +1,7 @@
 package receipts
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -41,6 +42,15 @@ type Options struct {
 	// and how long writing, syncing and signing took together. It is called by
 	// the one committer, in order, and MUST NOT call the log.
 	OnCommit func(records int, took time.Duration)
+	// Anchor, where not empty, is a file outside of the data folder, best on another
+	// volume, that holds the log's newest signed checkpoint, or one of a second or
+	// so before: see anchor. A start that cannot read it, or finds a log there that
+	// this one does not extend, is refused. A running log that cannot reach it
+	// goes on without; one that finds another there takes no more records.
+	Anchor string
+	// OnAnchor, where set, is told after each look at the anchor whether it could
+	// be read, is of this log and is up to date.
+	OnAnchor func(ok bool)
 
 	disk        disk          // tests: nil is realDisk
 	segmentSize int64         // tests: 0 is segmentSize
@@ -87,6 +97,8 @@ type Log struct {
 	disk     disk
 	logger   *slog.Logger
 	onCommit func(int, time.Duration)
+	onAnchor func(bool)
+	anchor   *anchor // nil: none is kept
 	lock     io.Closer
 
 	// The queue, under mu for the length of a few assignments.
@@ -101,6 +113,9 @@ type Log struct {
 	failure  error
 	closing  bool
 	sealing  bool // a seal is still to be queued, as the last record
+	// Another log stands in the anchor: nothing is queued any more. What was
+	// is still written, so that nobody waits for it in vain.
+	contradicted error
 
 	// The committer's own; nobody else looks.
 	segment      *segment
@@ -221,7 +236,7 @@ func (l *Log) place(r *Record) (*batch, *slot, uint64, error) {
 	for l.failure == nil && !l.closing && len(l.filling.slots) >= maxBatch {
 		l.room.Wait()
 	}
-	if l.failure != nil || l.closing {
+	if l.failure != nil || l.closing || l.contradicted != nil {
 		return nil, nil, 0, ErrUnavailable
 	}
 	if r.Time.IsZero() {
@@ -303,7 +318,7 @@ func (l *Log) Healthy() error {
 	if l.failure == nil && l.closing {
 		return fmt.Errorf("%w: it is closed", ErrUnavailable)
 	}
-	return l.failure
+	return cmp.Or(l.failure, l.contradicted)
 }
 
 // Stats returns the counters.

@@ -21,7 +21,8 @@ import (
 // log that does not hold, to say where. Of the signatures the newest 4,096
 // are checked; Verify does not leave it at that.
 //
-// The error is ErrLocked where somebody else has the log, and a *Damage, which
+// The error is ErrLocked where somebody else has the log, ErrAnchor where its
+// anchor tells of another or of more, and a *Damage, which
 // names file and place, where it does not hold: then nothing has been changed.
 func Open(dir string, o Options) (*Log, error) {
 	if o.Sync != "" && o.Sync != SyncAlways && o.Sync != SyncInterval {
@@ -48,7 +49,16 @@ func Open(dir string, o Options) (*Log, error) {
 	l.lock = lock
 	started := l.tree.size
 	go l.run()
-	if err := l.begin(p, started); err != nil {
+	err = l.begin(p, started)
+	if err == nil && l.anchor != nil {
+		if err = l.lookAtAnchor(); err != nil {
+			err = fmt.Errorf("receipt log: the anchor cannot be kept up to date: %w", err)
+		}
+		go l.tendAnchor()
+	} else if l.anchor != nil {
+		close(l.anchor.stopped)
+	}
+	if err != nil {
 		l.Close()
 		return nil, err
 	}
@@ -91,7 +101,7 @@ func open(dir, folder string, o Options) (*Log, *past, error) {
 	l := &Log{
 		dir: dir, folder: folder, key: key, clock: o.Clock, replica: o.Replica,
 		interval: o.Sync == SyncInterval, limit: segmentSize, disk: o.disk, newID: NewID,
-		logger: o.Logger, onCommit: o.OnCommit,
+		logger: o.Logger, onCommit: o.OnCommit, onAnchor: o.OnAnchor,
 		wake: make(chan struct{}, 1), stopped: make(chan struct{}),
 	}
 	l.room = sync.NewCond(&l.mu)
@@ -105,6 +115,9 @@ func open(dir, folder string, o Options) (*Log, *past, error) {
 		l.newID = o.newID
 	}
 	l.recent.keep = cmp.Or(o.keepRecent, keepRecent)
+	if l.anchor, err = anchorAt(o.Anchor, key.verify); err != nil {
+		return nil, nil, err
+	}
 	p, err := l.load()
 	return l, p, err
 }

@@ -35,7 +35,7 @@ func (l *Log) read() (*past, *walker, error) {
 		return nil, nil, err
 	}
 	if p, w, ok := l.skim(known); ok {
-		return p, w, nil
+		return p, w, l.anchor.holds(w.tree.size)
 	}
 	l.recent.forget()
 	l.leaves = leaves{disk: l.disk, folder: l.folder}
@@ -64,6 +64,9 @@ func (l *Log) read() (*past, *walker, error) {
 	}
 	if d := w.unsigned(); d != nil {
 		return nil, nil, cmp.Or(damage, d)
+	}
+	if err := l.anchor.holds(w.tree.size); err != nil {
+		return nil, nil, err
 	}
 	if w.tree.size == 0 && !l.key.fresh {
 		if damage != nil {
@@ -101,6 +104,7 @@ func (l *Log) walk(p *past, w *walker, known *checkpoint) (*newestCheckpoints, e
 		case aRecord:
 			l.remember(p, e)
 			l.leaves.add(e.segment, e.leaf, e.before)
+			l.anchor.pass(&w.tree)
 			if known != nil && e.index+1 == known.Size && w.tree.root() != known.Root {
 				return w.suspect("the file %s", checkpointFile)
 			} else if known != nil && e.index+1 == known.Size {
