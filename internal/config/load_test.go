@@ -44,7 +44,7 @@ func TestDefaults(t *testing.T) {
 		"Listen:127.0.0.1:8080 ", "AdminListen:127.0.0.1:9090 ", "TLSCertFile: ", "Registry:registry.yaml ", "DataDir:./data ",
 		"RateKeyRPS:20 RateKeyBurst:40 RateTenantRPS:100 RateTenantBurst:200 TenantMaxInflight:32 TenantQueue:0 TenantQueueWait:1s MaxInflight:0 ",
 		"RateTableSize:100000 RateIdle:10m0s KeyMaxPrincipals:64 RateCallerRPM:0 RateCallerBurst:0 RateAuthPerMinute:60 TrustedProxies:[] ",
-		"RedisTimeout:10ms LimitsOnStoreFailure:local ", "ReceiptSync:always ReceiptIntent:always ReceiptOnFailure:refuse ReceiptRetention:0s ",
+		"RedisTimeout:10ms LimitsOnStoreFailure:local ", "ReceiptSync:always ReceiptIntent:always ReceiptOnFailure:refuse ReceiptRetention:0s ReceiptAnchor: ",
 		"MaxRequestBody:10485760 StreamIdle:5m0s StreamMax:0s ClientStall:30s DrainTimeout:30s LogLevel:INFO LogFormat: ",
 	} {
 		if !strings.Contains(got, want) {
@@ -68,7 +68,7 @@ var samples = map[string]string{
 	"TENANT_QUEUE_WAIT": "250ms", "MAX_INFLIGHT": "6", "RATE_TABLE_SIZE": "50", "RATE_IDLE": "1m", "KEY_MAX_PRINCIPALS": "5", "RATE_CALLER_RPM": "30",
 	"RATE_CALLER_BURST": "4", "RATE_AUTH_PER_MINUTE": "0", "TRUSTED_PROXIES": "10.0.0.0/8, ::1", "REDIS_URL": "redis://:s3cr3t@r:6379", "REDIS_TIMEOUT": "20ms",
 	"LIMITS_ON_STORE_FAILURE": "closed", "DATABASE_URL": "postgres://u:s3cr3t@d", "VAULT_KEY": "s3cr3t-v", "VAULT_KEY_FILE": "", "ADMIN_TOKEN": "s3cr3t-a", "ADMIN_TOKEN_FILE": "",
-	"RECEIPT_SYNC": "interval", "RECEIPT_INTENT": "writes", "RECEIPT_ON_FAILURE": "allow", "RECEIPT_RETENTION": "720h", "MAX_REQUEST_BODY": "1MiB",
+	"RECEIPT_SYNC": "interval", "RECEIPT_INTENT": "writes", "RECEIPT_ON_FAILURE": "allow", "RECEIPT_RETENTION": "720h", "RECEIPT_ANCHOR": "/a/anchor", "MAX_REQUEST_BODY": "1MiB",
 	"STREAM_IDLE": "off", "STREAM_MAX": "1h", "CLIENT_STALL": "0", "DRAIN_TIMEOUT": "1s", "LOG_LEVEL": "debug", "LOG_FORMAT": "text",
 }
 

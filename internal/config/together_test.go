@@ -149,3 +149,20 @@ func TestTheStrongerPlaceOfASecretCounts(t *testing.T) {
 		}
 	}
 }
+
+// TestAnAnchorInTheDataFolderIsRefused: it would be rolled back with the log.
+func TestAnAnchorInTheDataFolderIsRefused(t *testing.T) {
+	for _, c := range []struct{ data, anchor string }{
+		{"./data", "data/anchor"}, {"./data", "./data"}, {"data", "data/x/../anchor"}, {"/d", "/d/a"}, {".", "anchor"},
+	} {
+		_, err := load(t, []string{"--data-dir", c.data, "--receipt-anchor", c.anchor}, nil)
+		if err == nil || !strings.Contains(err.Error(), "flag: --receipt-anchor") || !strings.Contains(err.Error(), "is in the data folder") {
+			t.Errorf("%s in %s: %v", c.anchor, c.data, err)
+		}
+	}
+	for _, c := range []struct{ data, anchor string }{{"./data", "data2/anchor"}, {"data", "anchor"}, {"data", "..data"}, {"data/a", "data/anchor"}, {"/d", "/a"}} {
+		if _, err := load(t, []string{"--data-dir", c.data, "--receipt-anchor", c.anchor}, nil); err != nil {
+			t.Errorf("%s beside %s: %v", c.anchor, c.data, err)
+		}
+	}
+}
