@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -253,7 +254,7 @@ func TestMetricsInStep(t *testing.T) {
 	for _, name := range regexp.MustCompile("`(agentgate_[a-z_]+)`").FindAllSubmatch(page, -1) {
 		listed[string(name[1])] = true
 	}
-	m := measure(t, measuredUpstream(nil), measuredRegistry+"rules: [{name: r, key: caller, window: 1h, max: 1 - 1, mode: observe}]\n")
+	m := measure(t, measuredUpstream(nil), measuredRegistry+"rules: [{name: r, key: caller, window: 1h, max: 1 - 1, mode: observe}]\n", "--receipt-anchor", filepath.Join(t.TempDir(), "anchor"))
 	m.status("POST", "/v1/act", m.keys["bot"], `{"service":"tools","action":"get"}`)
 	told := map[string]bool{}
 	for series := range m.scrape() {
