@@ -1,5 +1,7 @@
 package receipts
 
+import "strings"
+
 // lookBack is how many closed receipts a verifier remembers.
 const lookBack = 1 << 16
 
@@ -8,42 +10,56 @@ const lookBack = 1 << 16
 // and the last closed receipts. A repetition further apart is not noticed here;
 // an exact copy of a record is, by its tenant's sequence.
 type closings struct {
-	open   map[string]struct{}
-	closed map[string]struct{}
-	ring   []string
-	next   int
+	seen map[string]*closing
+	ring []*closing // those that are closed; the oldest at next once it is full
+	next int
+	open int
+}
+
+type closing struct {
+	id     string
+	closed bool
 }
 
 // see returns what is wrong with a further record of a receipt, or "".
 func (c *closings) see(r *Record) string {
-	if c.open == nil {
-		c.open, c.closed = make(map[string]struct{}), make(map[string]struct{})
+	if c.seen == nil {
+		c.seen = make(map[string]*closing, 2*lookBack)
 	}
-	_, open := c.open[r.ID]
-	_, closed := c.closed[r.ID]
+	known := c.seen[r.ID]
 	switch {
-	case r.Kind == KindIntent && (open || closed):
+	case r.Kind == KindIntent && known != nil:
 		return "a second beginning of this receipt"
 	case r.Kind == KindIntent:
-		c.open[r.ID] = struct{}{}
+		c.add(r.ID)
+		c.open++
 		return ""
-	case closed:
+	case known == nil:
+		c.close(c.add(r.ID))
+		return ""
+	case known.closed:
 		return "a second end of this receipt"
-	case r.Kind != KindOutcome && open:
+	case r.Kind != KindOutcome:
 		return "the receipt's intent is followed by a " + string(r.Kind) + " and not by an outcome"
 	}
-	delete(c.open, r.ID)
-	c.close(r.ID)
+	c.open--
+	c.close(known)
 	return ""
 }
 
-func (c *closings) close(id string) {
+func (c *closings) add(id string) *closing {
+	n := &closing{id: strings.Clone(id)} // a record's texts are parts of its line
+	c.seen[n.id] = n
+	return n
+}
+
+func (c *closings) close(n *closing) {
+	n.closed = true
 	if len(c.ring) < lookBack {
-		c.ring = append(c.ring, id)
-	} else {
-		delete(c.closed, c.ring[c.next])
-		c.ring[c.next] = id
-		c.next = (c.next + 1) % lookBack
+		c.ring = append(c.ring, n)
+		return
 	}
-	c.closed[id] = struct{}{}
+	delete(c.seen, c.ring[c.next].id)
+	c.ring[c.next] = n
+	c.next = (c.next + 1) % lookBack
 }

@@ -16,6 +16,11 @@ func SetKeepRecent(o *Options, n int) { o.keepRecent = n }
 
 func SetNewID(o *Options, f func() string) { o.newID = f }
 
+// VerifyAhead is Verify that looks at so many lines at once, or at one by one.
+func VerifyAhead(path, vkey string, anchor []byte, lines int) (*Report, error) {
+	return verify(path, vkey, anchor, nil, lines)
+}
+
 // Skim is what a start reads of a record line.
 func Skim(line []byte) (Record, bool) { return skim(line) }
 

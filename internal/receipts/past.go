@@ -155,7 +155,8 @@ func (l *Log) skim(known *checkpoint) (_ *past, _ *walker, ok bool) {
 	p := &past{intents: make(map[string]openIntent)}
 	w := l.walker()
 	defer w.reader.close()
-	w.accept, w.skimming = nil, new(uncovered)
+	w.accept = nil
+	w.skim()
 	l.leaves = leaves{disk: l.disk, folder: l.folder}
 	checkpoints, err := l.walk(p, w, known)
 	if err != io.EOF || w.torn() || w.loose != nil || w.tree.size == 0 && !l.key.fresh || known != nil && known.Size > w.tree.size {

@@ -276,6 +276,7 @@ func (s *signing) walk(folder string) (w *walker, newest checkpoint, signed []by
 		return nil, newest, nil, fmt.Errorf("the newest checkpoint: %w", err)
 	}
 	w = newWalker(folder)
-	w.skimming, w.origin = new(uncovered), s.origin
+	w.skim()
+	w.origin = s.origin
 	return w, newest, signed, nil
 }

@@ -257,12 +257,34 @@ func treesOf(t *testing.T, l *receipts.Log, ids ...string) (signed [][]byte) {
 // wrote, in the frame in which it wrote them.
 func TestSecondVerifierAgrees(t *testing.T) {
 	s := startSecond(t)
+	codes, torn := map[int]int{}, 0
+	count := eachAltered(t, func(name, dir, vkey, anchor string, w *written, log subject) {
+		ours := first(t, filepath.Join(dir, "data"), vkey, log.anchor)
+		theirs := s.ask(t, filepath.Join(dir, "data"), vkey, anchor, log.anchor != nil)
+		if differ := agree(ours, theirs); differ != "" {
+			t.Errorf("%s: %s\nGo: %s\nPython: %s\n%s", name, differ, ours.Why, theirs.Why, differences(w.subject, log))
+		}
+		for _, o := range []opinion{ours, theirs} {
+			if o.holds() && accepted(w.subject, log, o) {
+				t.Errorf("%s: accepted: %s\n%s", name, o.Why, differences(w.subject, log))
+			}
+		}
+		codes[ours.Code]++
+		if ours.Torn > 0 {
+			torn++
+		}
+	})
+	t.Logf("%d altered logs: exit codes %v, %d with a torn tail", count, codes, torn)
+}
+
+// eachAltered calls try with logs that were altered in all the ways that there are,
+// stored below dir, and returns how many those were.
+func eachAltered(t *testing.T, try func(name, dir, vkey, anchor string, w *written, log subject)) (count int) {
 	logs, alterations := logsToAlter(t), allAlterations()
-	count := len(alterations)
+	count = len(alterations)
 	if drill() {
 		count = 1000
 	}
-	codes, torn := map[int]int{}, 0
 	for n, done := 0, 0; done < count; n++ {
 		r := mathrand.New(mathrand.NewPCG(uint64(n), 4))
 		a := alterations[n%len(alterations)]
@@ -287,24 +309,10 @@ func TestSecondVerifierAgrees(t *testing.T) {
 		}
 		dir := t.TempDir()
 		vkey, anchor := log.store(t, dir)
-		path := filepath.Join(dir, "data")
-		ours := first(t, path, vkey, log.anchor)
-		theirs := s.ask(t, path, vkey, anchor, log.anchor != nil)
-		if differ := agree(ours, theirs); differ != "" {
-			t.Errorf("%d, %s: %s: %s\nGo: %s\nPython: %s\n%s", n, w.name, a.name, differ, ours.Why, theirs.Why, differences(w.subject, log))
-		}
-		for _, o := range []opinion{ours, theirs} {
-			if o.holds() && accepted(w.subject, log, o) {
-				t.Errorf("%d, %s: %s: accepted: %s\n%s", n, w.name, a.name, o.Why, differences(w.subject, log))
-			}
-		}
-		codes[ours.Code]++
-		if ours.Torn > 0 {
-			torn++
-		}
+		try(fmt.Sprintf("%d, %s: %s", n, w.name, a.name), dir, vkey, anchor, w, log)
 		os.RemoveAll(dir)
 	}
-	t.Logf("%d altered logs: exit codes %v, %d with a torn tail", count, codes, torn)
+	return count
 }
 
 // TestSecondVerifierAgreesOnProofs does the same with files of proofs.

@@ -28,15 +28,22 @@ var errAnotherLog = errors.New("the log is not signed by the given key")
 
 // Verify checks the log at path (see Folder) with nothing but the verifier key
 // vkey and, where anchor is not nil, a checkpoint that was kept elsewhere.
-// It walks the tree of each tenant as well as the log's, and needs the memory for
-// 65,536 ids and for each tenant half a kilobyte or so, however large the log is. progress, where set, is told how many bytes of how many have been
+// It walks the tree of each tenant as well as the log's, on all processors, and needs
+// the memory for some megabytes of the log, for 65,536 ids, and for each tenant half a
+// kilobyte or so, however large the log is. progress, where set, is told how many bytes of how many have been
 // read. A log that does not hold is a Report and not an error: an error means
 // that it could not be read, or (ErrUsage) that vkey or anchor cannot be.
 //
 // It works while a gateway writes: then entries not yet under a checkpoint are
 // counted apart.
 func Verify(path, vkey string, anchor []byte, progress func(done, total int64)) (*Report, error) {
-	v := &verification{report: &Report{TrustedKey: vkey, Kinds: map[string]uint64{}}, progress: progress}
+	return verify(path, vkey, anchor, progress, pieceLines)
+}
+
+// verify has the lines looked at ahead, so many at once, or one by one where that
+// is 0.
+func verify(path, vkey string, anchor []byte, progress func(done, total int64), ahead int) (*Report, error) {
+	v := &verification{report: &Report{TrustedKey: vkey, Kinds: map[string]uint64{}}, progress: progress, ahead: ahead}
 	keys, err := newTreeKeys(vkey)
 	if err != nil {
 		return nil, errKey
@@ -98,6 +105,7 @@ type verification struct {
 	known    note.Verifiers // of what the log itself stores: its own key
 	origin   string
 	progress func(done, total int64)
+	ahead    int
 
 	anchor    *target
 	published *target     // the checkpoint file
@@ -194,6 +202,8 @@ func (v *verification) walk(folder string) error {
 	if err := w.reader.bound(); err != nil {
 		return err
 	}
+	stop := w.look(looker{signed: v.known}, v.ahead)
+	defer stop()
 	err = w.toEnd(func(e event) error { return v.line(w, e) })
 	var damage *Damage
 	stopped := false
@@ -226,7 +236,7 @@ func (v *verification) walk(folder string) error {
 	if w.branches[""] != nil {
 		v.report.Tenants-- // what has no tenant is no tenant's
 	}
-	v.report.InFlight = len(v.ids.open)
+	v.report.InFlight = v.ids.open
 	v.report.Sealed = v.lastKind == KindSeal && w.held == w.tree.size && !stopped && !v.cutShort
 	return nil
 }
@@ -288,7 +298,7 @@ func (v *verification) line(w *walker, e event) error {
 			v.progress(v.readBytes, v.total)
 		}
 	case aCheckpoint:
-		if _, err := openStored(e.note, v.known); err != nil {
+		if e.forged != nil {
 			return &Damage{Position: e.at, Index: w.tree.size, What: "the checkpoint's signature does not hold", signed: true}
 		}
 		r.Checkpoints++

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
@@ -48,7 +49,8 @@ type event struct {
 	header  header
 	batch   batchLine
 	note    []byte     // of a checkpoint line
-	claims  checkpoint // what the note says; the root has been compared, the signature not
+	forged  error      // see looked.forged
+	claims  checkpoint // what the note says; the root has been compared
 	index   uint64     // of a record
 	leaf    tlog.Hash
 	before  uint64  // see branch.push
@@ -62,6 +64,7 @@ type event struct {
 // one frontier for the log and one for each tenant.
 type walker struct {
 	reader   *reader
+	lines    lines // of the reader
 	tree     frontier
 	tiles    []tlog.Hash        // the roots of its full tiles of leaves
 	branches map[string]*branch // by tenant
@@ -84,7 +87,7 @@ type walker struct {
 	// skimming, where set, reads of each record only what skim does, and holds
 	// the lines that no checkpoint has spoken for yet. Whoever sets it has to
 	// check those, and the last checkpoint's signature, and to read again
-	// without it where anything is wrong: it cannot say what.
+	// without it where anything is wrong: it cannot say what. See skim.
 	skimming *uncovered
 
 	batch     batchLine
@@ -94,7 +97,26 @@ type walker struct {
 }
 
 func newWalker(folder string) *walker {
-	return &walker{reader: newReader(folder), branches: make(map[string]*branch), byTree: make(map[treeID]*branch)}
+	r := newReader(folder)
+	return &walker{reader: r, lines: &oneByOne{reader: r}, branches: make(map[string]*branch), byTree: make(map[treeID]*branch)}
+}
+
+// skim has it read of records only what a start or a proof wants.
+func (w *walker) skim() {
+	w.skimming = new(uncovered)
+	w.look(looker{skims: true}, 0)
+}
+
+// look says how it looks at lines: one by one, or so many at once, on all
+// processors, until stop is called. The reader then has to be bound.
+func (w *walker) look(how looker, ahead int) (stop func()) {
+	if ahead == 0 {
+		w.lines = &oneByOne{reader: w.reader, looker: how}
+		return func() {}
+	}
+	a := newAhead(w.reader, how, ahead)
+	w.lines = a
+	return a.stop
 }
 
 // torn reports whether the log ends in the middle of something, after step has
@@ -134,7 +156,8 @@ func (w *walker) unsigned() *Damage {
 // step returns the next line: io.EOF at the end of what is written, *Damage, or
 // an error of the file system. After a *Damage the walker is of no use.
 func (w *walker) step() (event, error) {
-	line, at, begins, err := w.reader.next()
+	next, err := w.lines.next()
+	line, at := next.line, next.at
 	switch {
 	case err == io.EOF && w.reader.empty() && w.reader.first != w.tree.size:
 		return event{}, w.damage(w.reader.at(), "", "an empty segment that is to begin with entry %d, but %d entries stand before it", w.reader.first, w.tree.size)
@@ -143,14 +166,14 @@ func (w *walker) step() (event, error) {
 	case err != nil:
 		return event{}, err
 	}
-	e := event{at: at, segment: w.reader.first, line: line}
+	e := event{at: at, segment: next.segment, line: line, record: next.record, leaf: next.leaf, forged: next.forged}
 	switch {
-	case begins && w.left > 0:
+	case next.begins && w.left > 0:
 		err = w.damage(at, "", "the segment before ends in the middle of a batch")
-	case begins:
+	case next.begins:
 		err = w.head(&e)
 	case bytes.HasPrefix(line, []byte(`{"v":`)):
-		err = w.recordLine(&e)
+		err = w.recordLine(&e, next.wrong)
 	case w.left > 0:
 		err = w.damage(at, "", "the batch lacks %d of its records", w.left)
 	case bytes.HasPrefix(line, []byte(batchPrefix)):
@@ -231,21 +254,24 @@ func (w *walker) checkpointLine(e *event) error {
 	return nil
 }
 
-func (w *walker) recordLine(e *event) error {
+func (w *walker) recordLine(e *event, wrong error) error {
 	if w.left == 0 {
 		return w.damage(e.at, idOf(e.line), "a record that no batch announces")
 	}
-	r, err := w.parse(e.line)
-	if err != nil {
-		return w.damage(e.at, idOf(e.line), "%v", err)
+	if wrong == nil && w.skimming != nil {
+		wrong = w.skimming.add(e.line)
 	}
+	if wrong != nil {
+		return w.damage(e.at, idOf(e.line), "%v", wrong)
+	}
+	r := e.record
 	if w.accept != nil && !w.accept(e.line, w.tree.size) {
 		return w.damage(e.at, r.ID, "the record's tag is not by this log's key")
 	}
 	b := w.branches[r.Tenant]
 	if b == nil {
 		b = new(branch)
-		w.branches[r.Tenant] = b
+		w.branches[strings.Clone(r.Tenant)] = b // a record's texts are parts of its line
 	}
 	left, leftBytes := w.left-1, w.leftBytes-int64(len(e.line)+1)
 	switch {
@@ -266,8 +292,7 @@ func (w *walker) recordLine(e *event) error {
 	if w.batch.First > w.held && w.loose == nil {
 		w.loose = &Damage{Position: w.sinceAt, Index: w.held, ID: w.sinceID}
 	}
-	e.kind, e.index, e.record, e.branch = aRecord, w.tree.size, r, b
-	e.leaf = tlog.RecordHash(e.line)
+	e.kind, e.index, e.branch = aRecord, w.tree.size, b
 	if tile, full := w.tree.push(e.leaf); full {
 		w.tiles = append(w.tiles, tile)
 	}
@@ -296,19 +321,6 @@ func (w *walker) heads(at Position, r *Record) error {
 	}
 	d.signed = w.accept != nil
 	return d
-}
-
-func (w *walker) parse(line []byte) (*Record, error) {
-	if w.skimming == nil {
-		return ParseRecord(line)
-	}
-	if err := w.skimming.add(line); err != nil {
-		return nil, err
-	}
-	if r, ok := skim(line); ok {
-		return &r, nil
-	}
-	return ParseRecord(line)
 }
 
 // idOf finds a receipt's id in a line that cannot be parsed, to name it.
