@@ -79,7 +79,7 @@ MEASURED = {"in", "out", "queue_us", "upstream_us", "total_us"}  # always there 
 COUNTING = {"gap", "summary"}  # stand for attempts without records
 MEMBERS = (  # those that may be left out, in their order
     ("tenant", TEXT), ("caller", TEXT), ("key", TEXT), ("principal", TEXT), ("chain", rf"\[{TEXT}(?:,{TEXT})*\]"),
-    ("service", TEXT), ("action", TEXT), ("method", TEXT), ("params", f'{{"alg":{TEXT},"hash":{TEXT}}}'),
+    ("service", TEXT), ("action", TEXT), ("method", TEXT), ("params", f'{{"alg":{TEXT},"hash":{TEXT}(?:,"key":"(?!"){INSIDE}")?}}'),
     ("decision", TEXT), ("code", TEXT), ("limit", TEXT), ("status", NUMBER), ("in", NUMBER), ("out", NUMBER),
     ("ending", TEXT), ("queue_us", NUMBER), ("upstream_us", NUMBER), ("total_us", NUMBER), ("request_id", TEXT),
     ("client_addr", TEXT), ("replica", TEXT),

@@ -50,6 +50,7 @@ type live struct {
 	read    reader
 	store   *store.SQLite
 	vault   *vault.Vault
+	salts   *vault.Salts
 	gateway *gateway.Gateway
 	clock   clockwork.Clock
 	log     *slog.Logger
@@ -76,13 +77,15 @@ func (l *live) begin(ctx context.Context, first rules) error {
 	return l.switchLocked(ctx, first)
 }
 
-// refresh takes over the keys and credentials that the store holds now.
+// refresh takes over the keys and credentials that the store holds now, and that
+// of receipts whose keys are gone nothing more is to be known.
 func (l *live) refresh(ctx context.Context) error {
 	l.switches.Lock()
 	defer l.switches.Unlock()
+	shredded := l.salts.Reload(ctx) // whatever else is wrong
 	running := l.state.Load().rules
 	keys, unfit, err := l.keys(ctx, running)
-	if err != nil {
+	if err := errors.Join(err, shredded); err != nil {
 		return err
 	}
 	// The others' changes must not wait for somebody to mend these.

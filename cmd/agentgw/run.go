@@ -38,6 +38,7 @@ type server struct {
 
 	store    *store.SQLite
 	vault    *vault.Vault
+	salts    *vault.Salts
 	receipts *receipts.Log
 	limiter  *ratelimit.Local
 	nanos    ratelimit.Clock
@@ -107,6 +108,9 @@ func start(settings *config.Settings, snapshot *registry.Snapshot, read reader, 
 	if s.vault, err = vault.Load(s.background, s.store, kek); err != nil {
 		return nil, err
 	}
+	if s.salts, err = vault.LoadSalts(s.background, s.store, kek, s.clock); err != nil {
+		return nil, err
+	}
 	if s.adminToken, err = adminToken(settings); err != nil {
 		return nil, err
 	}
@@ -126,11 +130,10 @@ func start(settings *config.Settings, snapshot *registry.Snapshot, read reader, 
 		Warn:   func(table string) { log.Warn("a limiter table is full; new entries share one", "table", table) },
 		Leaked: func(partition string) { log.Error("a slot was lost without a release", "partition", partition) },
 	})
-	paramsKey := kek.DeriveKey("receipt params")
 	s.gateway = gateway.New(gateway.Parts{
 		Limiter: s.limiter, Nanos: s.nanos, Receipts: s.receipts, Vault: s.vault,
 		Clock: s.clock, Log: log, Replica: s.replica, UserAgent: "agentgw/" + buildVersion(),
-		ParamsKey: paramsKey[:],
+		Salts: s.salts,
 		Decided: func(service string, code gateway.Code, limit string) {
 			s.metrics.Decided(service, string(code), limit)
 		},
@@ -139,7 +142,7 @@ func start(settings *config.Settings, snapshot *registry.Snapshot, read reader, 
 		Unrecorded: s.metrics.Unrecorded, Observed: s.metrics.Observed,
 	})
 	s.live = &live{
-		started: settings, read: read, store: s.store, vault: s.vault, gateway: s.gateway, clock: s.clock, log: log, inForce: s.metrics.RegistryInForce, keep: s.metrics.Keep,
+		started: settings, read: read, store: s.store, vault: s.vault, salts: s.salts, gateway: s.gateway, clock: s.clock, log: log, inForce: s.metrics.RegistryInForce, keep: s.metrics.Keep,
 	}
 	if err := s.live.begin(s.background, first); err != nil {
 		return nil, err

@@ -20,6 +20,8 @@ type attempt struct {
 	g        *Gateway
 	settings *config.Settings
 	record   receipts.Record // what all of them say alike stands in it from one to the next
+	read     bool            // the request was read, and its parameters
+	params   []byte          // are to be hashed: no bytes, if it had none
 	began    time.Time
 	queued   time.Duration // waited for a slot
 	upstream time.Duration
@@ -60,6 +62,9 @@ func (a *attempt) ending(e receipts.Ending) {
 func (a *attempt) intend(method string) *Error {
 	r := &a.record
 	r.Method = method
+	if err := a.hashParams(); err != nil && a.settings.ReceiptOnFailure != "allow" {
+		return unrecordable(err, false)
+	}
 	if a.wantsIntent(method) {
 		r.Kind, r.Decision = receipts.KindIntent, receipts.Allowed
 		if err := a.write(false); err != nil {
@@ -123,6 +128,7 @@ func (a *attempt) close(refusal *Error) *Error {
 		}
 	} else {
 		r.Kind, r.Decision, r.Ending = receipts.KindRefusal, receipts.Refused, a.end
+		_ = a.hashParams() // it has logged why not; who is refused is told that all the same
 	}
 	err := a.write(a.intended)
 	a.closed = true
@@ -161,6 +167,24 @@ func (a *attempt) time() {
 
 func (a *attempt) took() int64 { return max(0, a.g.clock.Now().Sub(a.began).Microseconds()) }
 
+// hashParams has the record commit to the parameters of the call, once it is known
+// whom the call is charged to: the salt is of that tenant's. A record that cannot is
+// one without them.
+func (a *attempt) hashParams() error {
+	if !a.read {
+		return nil
+	}
+	r, params := &a.record, a.params
+	a.read, a.params = false, nil
+	salt, key, err := a.g.salts.Salt(r.Tenant, r.ID)
+	if err != nil {
+		a.g.log.Error("a receipt cannot say anything of the parameters", "receipt", r.ID, "error", err)
+		return err
+	}
+	r.Params = receipts.HashParams(salt, key, params)
+	return nil
+}
+
 // write appends the record as it stands. Its own failure is the caller's only
 // where the operator chose to refuse what cannot be recorded.
 func (a *attempt) write(ran bool) *Error {
@@ -178,12 +202,16 @@ func (a *attempt) write(ran bool) *Error {
 		if a.settings.ReceiptOnFailure == "allow" {
 			return nil
 		}
-		return &Error{Code: ReceiptUnavailable, Message: "the gateway cannot write receipts, and does nothing that it cannot record", Wait: 5 * time.Second, Ran: ran, Err: err}
+		return unrecordable(err, ran)
 	}
 	if a.last = entry; !a.wrote {
 		a.wrote, a.first = true, entry
 	}
 	return nil
+}
+
+func unrecordable(err error, ran bool) *Error {
+	return &Error{Code: ReceiptUnavailable, Message: "the gateway cannot write receipts, and does nothing that it cannot record", Wait: 5 * time.Second, Ran: ran, Err: err}
 }
 
 // unrecorded reports whether the log was tried and knows nothing of the attempt:

@@ -116,10 +116,12 @@ func controlled(b *testing.B, n int, upstream string, log Receipts) (*Gateway, [
 		KeyMaxPrincipals: 64, RateAuthPerMinute: 60, MaxRequestBody: 10 << 20, ReceiptIntent: "always",
 		StreamIdle: 5 * time.Minute, ClientStall: 30 * time.Second,
 	}
+	salts, err := vault.LoadSalts(context.Background(), db, kek, clock)
+	must(err)
 	g := New(Parts{
 		Vault: credentials, Clock: clock, Nanos: nanos, Log: slog.New(slog.DiscardHandler),
 		Limiter:  ratelimit.NewLocal(ratelimit.Options{Clock: nanos, TableSize: 4 * n}),
-		Receipts: log, UserAgent: "agentgw/bench", ParamsKey: []byte("k"),
+		Receipts: log, UserAgent: "agentgw/bench", Salts: salts,
 		Decided: func(string, Code, string) {}, Answered: func(string, time.Duration) {}, Waited: func(string, time.Duration) {}, Unrecorded: func() {}, Observed: func(string) {},
 	})
 	must(err)

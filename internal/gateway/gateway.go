@@ -11,16 +11,11 @@
 package gateway
 
 import (
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
-	"hash"
 	"log/slog"
 	"net/http"
 	"net/netip"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -45,6 +40,13 @@ type Receipts interface {
 // Vault opens the credentials of services.
 type Vault interface {
 	Open(vault.Ref, vault.Form) (vault.Credential, error)
+}
+
+// Salts makes the salts that the parameters of calls are hashed under in receipts,
+// each receipt's from a key of its tenant, of which it tells the name. It may wait
+// for a store where the tenant is new.
+type Salts interface {
+	Salt(tenant, receipt string) (salt [receipts.SaltSize]byte, key string, err error)
 }
 
 // Limiter decides by buckets and slots whether a call may run. Its refusals take
@@ -81,7 +83,7 @@ type Parts struct {
 	Log       *slog.Logger
 	Replica   string
 	UserAgent string
-	ParamsKey []byte // keys the hashes of parameters in receipts
+	Salts     Salts
 	// Decided is told of every call, and of every other request that the first
 	// two steps refuse: the service if the registry has it, else "", and of a
 	// refusal its code and the limit that decided.
@@ -110,7 +112,7 @@ type Gateway struct {
 	log        *slog.Logger
 	replica    string
 	userAgent  string
-	salts      sync.Pool // of the HMACs under Parts.ParamsKey
+	salts      Salts
 	decided    func(string, Code, string)
 	answered   func(string, time.Duration)
 	waited     func(string, time.Duration)
@@ -128,8 +130,7 @@ type Gateway struct {
 func New(p Parts) *Gateway {
 	return &Gateway{
 		limiter: p.Limiter, nanos: p.Nanos, receipts: p.Receipts, vault: p.Vault,
-		clock: p.Clock, log: p.Log, replica: p.Replica, userAgent: p.UserAgent,
-		salts:   sync.Pool{New: func() any { return hmac.New(sha256.New, p.ParamsKey) }},
+		clock: p.Clock, log: p.Log, replica: p.Replica, userAgent: p.UserAgent, salts: p.Salts,
 		decided: p.Decided, answered: p.Answered, waited: p.Waited, unrecorded: p.Unrecorded, observed: p.Observed,
 		public: newTransport(false), private: newTransport(true),
 		answers: buffers{size: answerBuffer}, events: buffers{size: eventBuffer},
@@ -165,20 +166,6 @@ func (g *Gateway) transport(allowPrivate bool) http.RoundTripper {
 		return g.private
 	}
 	return g.public
-}
-
-// hashParams commits to a call's parameters without showing them: an HMAC under
-// a key of the receipt's own, derived from its id, so that equal parameters of
-// two calls do not look equal and a PIN cannot be found by trying all.
-func (g *Gateway) hashParams(id string, params []byte) *receipts.ParamsHash {
-	of := g.salts.Get().(hash.Hash)
-	of.Reset()
-	of.Write([]byte(id))
-	salt := of.Sum(nil)
-	g.salts.Put(of)
-	mac := hmac.New(sha256.New, salt)
-	mac.Write(params)
-	return &receipts.ParamsHash{Alg: "hmac-sha256", Hash: base64.RawURLEncoding.EncodeToString(mac.Sum(nil))}
 }
 
 func ambiguous(err error) bool {

@@ -96,6 +96,13 @@ func (empty) Open(r vault.Ref, f vault.Form) (vault.Credential, error) {
 	return vault.Credential{}, fmt.Errorf("%s: %w", r, vault.ErrMissing)
 }
 
+// salts are of a tenant and a receipt, as those of vault.Salts are.
+type salts struct{ fail error }
+
+func (s *salts) Salt(tenant, receipt string) (salt [receipts.SaltSize]byte, key string, err error) {
+	return sha256.Sum256([]byte(tenant + " " + receipt)), "key of " + tenant, s.fail
+}
+
 // world is a gateway with a real upstream behind it and a fake clock in it.
 type world struct {
 	t        testing.TB
@@ -109,6 +116,7 @@ type world struct {
 	keys     map[string]string // by id
 	settings *config.Settings
 	logged   logged
+	salts    salts
 	lost     atomic.Int64 // records that could not be written
 	mu       sync.Mutex
 	seen     int            // requests at the upstream
@@ -248,7 +256,7 @@ func (s setup) world(t testing.TB, upstream http.HandlerFunc, keys ...*identity.
 	}
 	w.gateway = gateway.New(gateway.Parts{
 		Limiter: w.limiter, Nanos: w.nanos, Receipts: w.ledger, Vault: s.vault, Clock: clock,
-		Log: slog.New(slog.NewTextHandler(&w.logged, nil)), Replica: "r", UserAgent: "agentgw/test", ParamsKey: []byte("k"),
+		Log: slog.New(slog.NewTextHandler(&w.logged, nil)), Replica: "r", UserAgent: "agentgw/test", Salts: &w.salts,
 		Decided: w.count, Answered: func(string, time.Duration) {}, Unrecorded: func() { w.lost.Add(1) },
 		Waited: func(end string, after time.Duration) {
 			w.count("", "waited", end)

@@ -109,7 +109,7 @@ func (g *Gateway) read(call *Call, out *answer, at *attempt) *Error {
 	call.Act = body
 	call.Act.size = n
 	at.record.Service, at.record.Action, at.record.Principal = body.Service, body.Action, body.Principal
-	at.record.Params = g.hashParams(at.id(), body.Params)
+	at.read, at.params = true, body.Params
 	return nil
 }
 

@@ -67,6 +67,7 @@ func appendFields(dst []byte, r *Record, cut int) []byte {
 		e.b = appendText(e.b, p.Alg, e.cut)
 		e.b = append(e.b, `,"hash":`...)
 		e.b = appendText(e.b, p.Hash, e.cut)
+		e.text(`,"key":`, p.Key)
 		e.b = append(e.b, '}')
 	}
 	e.text(`,"decision":`, r.Decision)

@@ -148,6 +148,8 @@ func (p *parser) member(r *Record, name string) (err error) {
 				return text(p, &r.Params.Alg)
 			case "hash":
 				return text(p, &r.Params.Hash)
+			case "key":
+				return text(p, &r.Params.Key)
 			}
 			return errSyntax
 		})

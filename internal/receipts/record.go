@@ -80,12 +80,6 @@ func validDecision(d string) bool { return d == "" || d == Allowed || d == Refus
 // counts reports whether records of kind k stand for a number of attempts.
 func (k Kind) counts() bool { return k == KindGap || k == KindSummary }
 
-// ParamsHash commits to a call's parameters without showing them.
-type ParamsHash struct {
-	Alg  string // how Hash was made, for example "hmac-sha256"
-	Hash string
-}
-
 // Recovery describes the bytes that were cut from a torn tail. They are kept in
 // the quarantine folder of the log.
 type Recovery struct {

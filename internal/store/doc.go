@@ -1,9 +1,9 @@
 // Package store keeps what outlives a gateway process and is shared by all of
-// them: gateway keys (digests only), sealed credentials, wrapped data keys, and
-// a generation counter.
+// them: gateway keys (digests only), sealed credentials, wrapped data keys, the
+// wrapped keys that receipts are salted from, and a generation counter.
 //
-// The counter grows by one with every change, in the transaction of the change,
-// so whoever sees a generation sees everything up to it, and polling one number
+// The counter grows by one with every change that others have to act on, in the
+// transaction of the change, so whoever sees a generation sees everything up to it, and polling one number
 // is enough to follow changes that another process makes. Readers are expected
 // to hold the rows in memory and to read them again when it moves; nothing here
 // is made to be asked once per call.
@@ -21,7 +21,7 @@ import (
 
 var (
 	// ErrExists says that the id or the digest of a key, or the number of a
-	// data key, is taken. A revoked key keeps its id, so that an audit trail
+	// data key, is taken, or that a tenant has a params key already. A revoked key keeps its id, so that an audit trail
 	// never means two keys by one name.
 	ErrExists = errors.New("exists already")
 	// ErrNotFound says that there is no such row.
@@ -71,4 +71,15 @@ type DataKey struct {
 	Wrapper   string
 	Wrapped   []byte
 	CreatedAt time.Time
+}
+
+// ParamsKey is a key that the salts of a tenant's receipts come from, wrapped. A
+// tenant has at most one in use. Of a removed one nothing is left but that it was.
+type ParamsKey struct {
+	ID        string // names it in receipts; never used again
+	Tenant    string
+	Wrapper   string // as of a DataKey
+	Wrapped   []byte // nil: removed
+	CreatedAt time.Time
+	RemovedAt time.Time // zero: in use
 }

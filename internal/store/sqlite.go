@@ -66,10 +66,11 @@ func (s *SQLite) Close() error { return errors.Join(s.generation.Close(), s.db.C
 // WAL lets others read while one writes; synchronous FULL because a revocation
 // that was reported done must outlast a power cut; immediate transactions
 // because one that reads first and then writes cannot wait for another writer,
-// busy timeout or not, but only fail.
+// busy timeout or not, but only fail; secure_delete because what is removed here
+// is removed for a reason, and SQLite would leave its bytes in the file.
 func dataSource(path string) string {
 	u := url.URL{Scheme: "file", Path: path}
-	u.RawQuery = "_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_txlock=immediate"
+	u.RawQuery = "_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=secure_delete(1)&_txlock=immediate"
 	return u.String()
 }
 

@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"database/sql"
 	"errors"
@@ -128,6 +129,101 @@ func TestNewerTablesAreRefused(t *testing.T) {
 	}
 	if _, err := store.Open(t.Context(), folder); !errors.Is(err, store.ErrNewer) {
 		t.Errorf("error is %v", err)
+	}
+}
+
+// TestARemovedKeyLeavesNoTrace: the bytes of a removed params key are in none of the
+// files, where they were before, though others have the store open and go on writing.
+func TestARemovedKeyLeavesNoTrace(t *testing.T) {
+	folder := t.TempDir()
+	here, there := open(t, folder), open(t, folder)
+	traces := func(of []byte) (found []string) {
+		t.Helper()
+		files, err := os.ReadDir(folder)
+		if err != nil || len(files) < 2 {
+			t.Fatal(files, err)
+		}
+		for _, f := range files {
+			b, err := os.ReadFile(filepath.Join(folder, f.Name()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if bytes.Contains(b, of) {
+				found = append(found, f.Name())
+			}
+		}
+		return found
+	}
+	wrapped := func(i int) []byte { return bytes.Repeat([]byte(fmt.Sprintf("wrapped%04d", i)), 6) }
+	const n = 200 // of several pages
+	for i := range n {
+		k := store.ParamsKey{ID: fmt.Sprint(i), Tenant: fmt.Sprintf("t%d", i%100), Wrapped: wrapped(i), CreatedAt: time.Unix(1, 0)}
+		if i >= 100 { // the second key of the tenant
+			if _, err := here.RemoveParamsKey(t.Context(), k.Tenant, time.Unix(2, 0)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := here.AddParamsKey(t.Context(), k); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := there.AddKey(t.Context(), store.Key{ID: "k"}); err != nil {
+		t.Fatal(err)
+	}
+	for i := range n {
+		if got := traces(wrapped(i)); i < 100 && len(got) > 0 || i >= 100 && len(got) == 0 {
+			t.Errorf("key %d stands in %q", i, got)
+		}
+	}
+	if _, err := there.RemoveParamsKey(t.Context(), "t7", time.Unix(3, 0)); err != nil {
+		t.Fatal(err)
+	}
+	if got := traces(wrapped(107)); len(got) > 0 {
+		t.Errorf("the removed key stands in %q", got)
+	}
+}
+
+// TestARemovalThatCannotCleanSaysSo: while another process is in the middle of a
+// read the log of writes cannot be cut. The key is gone, and to do it again cleans.
+func TestARemovalThatCannotCleanSaysSo(t *testing.T) {
+	folder := t.TempDir()
+	s := open(t, folder)
+	if err := s.AddParamsKey(t.Context(), store.ParamsKey{ID: "1", Tenant: "t", Wrapped: []byte("wrapped-by-the-vault-key")}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.SetBusyTimeout(t.Context(), 20*time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	reader, err := sql.Open("sqlite", filepath.Join(folder, store.FileName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	tx, err := reader.Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback() }()
+	var n int
+	if err := tx.QueryRow(`SELECT count(*) FROM params_keys`).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.RemoveParamsKey(t.Context(), "t", time.Unix(2, 0)); !errors.Is(err, store.ErrTraces) {
+		t.Fatalf("error is %v", err)
+	}
+	if keys, err := s.ParamsKeys(t.Context()); err != nil || len(keys) != 1 || keys[0].Wrapped != nil {
+		t.Fatalf("%+v, %v", keys, err)
+	}
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.RemoveParamsKey(t.Context(), "t", time.Unix(2, 0)); !errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrTraces) {
+		t.Errorf("error is %v", err)
+	}
+	for _, name := range []string{store.FileName, store.FileName + "-wal"} {
+		if b, err := os.ReadFile(filepath.Join(folder, name)); err != nil || bytes.Contains(b, []byte("wrapped-by-the-vault-key")) {
+			t.Errorf("%s: the removed key stands in it, %v", name, err)
+		}
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"agentgw/internal/secret"
+	"agentgw/internal/store"
 )
 
 // KEKFileName is the file in the data folder that a vault key is kept in where
@@ -24,12 +25,36 @@ type KEKSource struct {
 	Folder string      // the data folder; "" where the key must be given
 }
 
+// KEKStore is what tells whether a store holds anything that a vault key wrapped.
+type KEKStore interface {
+	DataKeys(ctx context.Context) ([]store.DataKey, error)
+	ParamsKeys(ctx context.Context) ([]store.ParamsKey, error)
+}
+
+// anyWrapped says what s holds that a vault key wrapped, "" where nothing.
+func anyWrapped(ctx context.Context, s KEKStore) (string, error) {
+	keys, err := s.DataKeys(ctx)
+	if err != nil {
+		return "", err
+	}
+	if len(keys) > 0 {
+		return "the stored credentials", nil
+	}
+	params, err := s.ParamsKeys(ctx)
+	for _, k := range params {
+		if k.RemovedAt.IsZero() {
+			return "the parameters of receipts", nil
+		}
+	}
+	return "", err
+}
+
 // LoadKEK returns the vault key: the given one, else that of Folder/vault-key,
-// which it makes (mode 0600) if it does not exist and s holds no data key yet. A
-// missing file beside data keys is an error, not a first start: a fresh key
-// could open nothing, and would stand in the place that the lost one is to be
-// restored to. Where several hosts share the store the key must be given.
-func LoadKEK(ctx context.Context, source KEKSource, s Store) (KEK, error) {
+// which it makes (mode 0600) if it does not exist and s holds nothing yet that was
+// wrapped by one. A missing file beside wrapped keys is an error, not a first start:
+// a fresh key could open nothing, and would stand in the place that the lost one is
+// to be restored to. Where several hosts share the store the key must be given.
+func LoadKEK(ctx context.Context, source KEKSource, s KEKStore) (KEK, error) {
 	if !source.Value.Empty() {
 		k, err := ParseKEK(source.Value.Reveal())
 		if err != nil {
@@ -46,12 +71,12 @@ func LoadKEK(ctx context.Context, source KEKSource, s Store) (KEK, error) {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return k, err
 	}
-	keys, err := s.DataKeys(ctx)
+	wrapped, err := anyWrapped(ctx, s)
 	if err != nil {
 		return KEK{}, err
 	}
-	if len(keys) > 0 {
-		return KEK{}, fmt.Errorf("%s is missing, and the stored credentials cannot be opened without it: restore it, or set AGENTGATE_VAULT_KEY", path)
+	if wrapped != "" {
+		return KEK{}, fmt.Errorf("%s is missing, and %s cannot be opened without it: restore it, or set AGENTGATE_VAULT_KEY", path, wrapped)
 	}
 	for range 10 {
 		// Another process that makes the key at this moment may have taken away

@@ -28,6 +28,10 @@ type Store interface {
 	AddDataKey(ctx context.Context, k store.DataKey) error
 	DataKeys(ctx context.Context) ([]store.DataKey, error)
 
+	AddParamsKey(ctx context.Context, k store.ParamsKey) error
+	ParamsKeys(ctx context.Context) ([]store.ParamsKey, error)
+	RemoveParamsKey(ctx context.Context, tenant string, now time.Time) (store.ParamsKey, error)
+
 	Generation(ctx context.Context) (int64, error)
 	Watch(ctx context.Context, clock clockwork.Clock, every time.Duration, onChange func(int64) error, onError func(error))
 	Close() error
@@ -46,6 +50,7 @@ func Run(t *testing.T, open func(t *testing.T) (again func() Store)) {
 		{"credentials by version", credentialVersions},
 		{"names are kept apart", namesApart},
 		{"data keys", dataKeys},
+		{"params keys", paramsKeys},
 		{"the generation moves with each change alone", generation},
 		{"two write at once", twoWriters},
 		{"watching", watching},
@@ -175,6 +180,37 @@ func dataKeys(t *testing.T, a, b Store) {
 	}
 }
 
+// paramsKeys: a tenant has one key in use, whoever makes it; a removed one leaves
+// its row and makes room for another.
+func paramsKeys(t *testing.T, a, b Store) {
+	one := store.ParamsKey{ID: "1", Tenant: "tenant:a", Wrapper: "w", Wrapped: []byte{1, 0, 2}, CreatedAt: noon}
+	two, other := one, one
+	two.ID, two.Wrapped = "2", []byte{3}
+	other.ID, other.Tenant = "3", "tenant:A"
+	must(t, a.AddParamsKey(t.Context(), one))
+	must(t, b.AddParamsKey(t.Context(), other))
+	mustBe(t, b.AddParamsKey(t.Context(), two), store.ErrExists) // it has one
+	again := other
+	again.Tenant = "tenant:b"
+	mustBe(t, a.AddParamsKey(t.Context(), again), store.ErrExists) // so is the id
+	removed, err := b.RemoveParamsKey(t.Context(), "tenant:a", noon.Add(1))
+	must(t, err)
+	gone := one
+	gone.Wrapped, gone.RemovedAt = nil, noon.Add(1)
+	if d := cmp.Diff(gone, removed); d != "" {
+		t.Errorf("removed, -want +got:\n%s", d)
+	}
+	_, err = a.RemoveParamsKey(t.Context(), "tenant:a", noon.Add(2))
+	mustBe(t, err, store.ErrNotFound)
+	mustBe(t, a.AddParamsKey(t.Context(), one), store.ErrExists) // an id is of one key for ever
+	must(t, a.AddParamsKey(t.Context(), two))
+	got, err := b.ParamsKeys(t.Context())
+	must(t, err)
+	if d := cmp.Diff([]store.ParamsKey{other, gone, two}, got); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+}
+
 func generation(t *testing.T, a, b Store) {
 	ctx := t.Context()
 	c := store.Credential{Service: "s", Field: "f", Version: 1, Sealed: []byte{1}}
@@ -192,6 +228,15 @@ func generation(t *testing.T, a, b Store) {
 		{"put again", func() error { return b.PutCredential(ctx, c) }, store.ErrConflict},
 		{"remove", func() error { return b.RemoveCredential(ctx, "", "s", "") }, nil},
 		{"remove none", func() error { return b.RemoveCredential(ctx, "", "s", "") }, store.ErrNotFound},
+		{"remove a params key", func() error {
+			must(t, a.AddParamsKey(ctx, store.ParamsKey{ID: "p", Tenant: "t", Wrapped: []byte{1}}))
+			if g, err := a.Generation(ctx); err != nil || g != 5 {
+				t.Errorf("%d, %v: nobody has to act on a new params key", g, err)
+			}
+			_, err := b.RemoveParamsKey(ctx, "t", noon)
+			return err
+		}, nil},
+		{"remove no params key", func() error { _, err := a.RemoveParamsKey(ctx, "t", noon); return err }, store.ErrNotFound},
 	} {
 		before, err := b.Generation(ctx)
 		must(t, err)

@@ -1,0 +1,13 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// SetBusyTimeout is how long to wait for other processes from now on.
+func (s *SQLite) SetBusyTimeout(ctx context.Context, d time.Duration) error {
+	_, err := s.db.ExecContext(ctx, fmt.Sprintf("PRAGMA busy_timeout = %d", d.Milliseconds()))
+	return err
+}
