@@ -2,6 +2,7 @@
 """Verifies a receipt log of AgentGate, a proof of a receipt or an export of a tenant's, offline and with the public key alone.
 
     python3 tools/verify.py PATH --vkey FILE [--anchor FILE] [--json]
+    python3 tools/verify.py PROOF --vkey FILE --salt HEX --params FILE
 
 A second verifier beside `agentgw receipts verify`: written from internal/receipts/FORMAT.md alone, in another language
 and with another library for Ed25519, so that neither need be taken at its word. A section named here is one of FORMAT.md.
@@ -15,6 +16,7 @@ For Python 3.9 or newer. Memory does not grow with the log, apart from about a k
 import argparse
 import base64
 import hashlib
+import hmac
 import json
 import mmap
 import os
@@ -582,6 +584,19 @@ def root_of_path(leaf, index, size, path):
     return node if last == 0 else None
 
 
+def check_params(records, salt, params):
+    """Whether the call had these parameters, by the salt that was told of its receipt (section 3.6)."""
+    committed = [found for found in (parse_record(line.encode())["params"] for line in records) if found]
+    if not committed:
+        raise Fault("no record here says anything of parameters")
+    hashed = base64.urlsafe_b64encode(hmac.digest(salt, params, "sha256")).decode().rstrip("=")
+    for found in map(json.loads, committed):
+        if found["alg"] != "agentgate-params-v1":
+            raise Fault(f"the parameters are hashed by {found['alg']!a}, which this verifier does not know")
+        if found["hash"] != hashed:
+            raise Fault("the parameters, or the salt, are not those of the receipt")
+
+
 # ---- Exports (section 4.4): a tenant's tree, of which each leaf is shown or stands in a hash, and its checkpoint.
 
 EXPORT_LINE = b'{"export":{"v":1}}'
@@ -695,7 +710,7 @@ def is_export(path):
 VERDICTS = ("holds", "does not hold", "untrusted key", "cannot be read", "not all proven")
 
 
-def verify(path, vkey_file, anchor_file=None, progress=lambda entries: None):
+def verify(path, vkey_file, anchor_file=None, progress=lambda entries: None, salt=None, params_file=None):
     """Verifies a log, a proof or an export. Returns the exit code, and a report for people and programs."""
     log, export, report = None, None, {}
     try:
@@ -705,9 +720,16 @@ def verify(path, vkey_file, anchor_file=None, progress=lambda entries: None):
         if proofs is not None:
             if anchor_file is not None:
                 raise Distrust("a proof takes no anchor: it ends with its own checkpoint")
-            report["records"] = verify_proofs(key, proofs)
-            report.update(verdict=VERDICTS[0], why="the log has written these records as they stand here")
+            records = verify_proofs(key, proofs)
+            why = "the log has written these records as they stand here"
+            if salt is not None:
+                with open(params_file, "rb") as file:
+                    check_params(records, salt, file.read())
+                why += ", and the call had these parameters"
+            report.update(records=records, verdict=VERDICTS[0], why=why)
             return 0, report
+        if salt is not None:
+            raise Distrust("--salt and --params go with the proof of one receipt")
         anchor = key.open_anchor(read_given(anchor_file)) if anchor_file is not None else None
         anchor = anchor if anchor and anchor.size else None
         if is_export(path):
@@ -795,13 +817,23 @@ def show(report):
         print(f"{name:<25}{content}")
 
 
+def salt_of(text):
+    if not re.fullmatch("(?:[0-9A-Fa-f]{2}){32}", text.strip()):
+        raise argparse.ArgumentTypeError("not a salt, which is 64 hex digits")
+    return bytes.fromhex(text)
+
+
 def main():
     parser = argparse.ArgumentParser(description="Verify a receipt log offline, with the public key alone.")
     parser.add_argument("path", metavar="PATH", help="a data folder, its folder receipts, a copy of one, a proof or an export")
     parser.add_argument("--vkey", metavar="FILE", required=True, help="the verifier key, from before")
     parser.add_argument("--anchor", metavar="FILE", help="a checkpoint that was kept elsewhere")
     parser.add_argument("--json", action="store_true", help="print as JSON")
+    parser.add_argument("--salt", metavar="HEX", type=salt_of, help="with a proof: the salt of the receipt")
+    parser.add_argument("--params", metavar="FILE", help="with a proof: the bytes of the call's parameters")
     options = parser.parse_args()
+    if (options.salt is None) != (options.params is None):
+        parser.error("--salt and --params go together")
     sys.stdout.reconfigure(errors="backslashreplace")  # a log may hold what a terminal cannot show
     shown = time.monotonic()
 
@@ -811,7 +843,7 @@ def main():
             shown = time.monotonic()
             print(f"\r{entries} entries read", end="", file=sys.stderr)
 
-    code, report = verify(options.path, options.vkey, options.anchor, progress)
+    code, report = verify(options.path, options.vkey, options.anchor, progress, options.salt, options.params)
     if options.json:
         print(json.dumps(report))
     else:

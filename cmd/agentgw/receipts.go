@@ -29,6 +29,8 @@ or refused. All of it works on the data folder, whether a gateway is running or 
 		c.receiptsVerifyCommand(),
 		c.receiptsProveCommand(),
 		c.receiptsExportCommand(),
+		c.receiptsOpenCommand(),
+		c.receiptsShredCommand(),
 		c.receiptsKeyCommand(),
 		c.receiptsCheckpointCommand(),
 	)

@@ -100,10 +100,14 @@ func readProof(path string) (text []byte, ok bool) {
 	return append(begin, rest...), err == nil
 }
 
-func (c *cli) verifyProof(proof []byte, vkey string, asJSON bool) error {
+// verifyProof verifies a proof, and what was opened with it if that is not nil.
+func (c *cli) verifyProof(proof []byte, vkey string, opened *openedParams, asJSON bool) error {
 	report, err := receipts.VerifyProof(proof, vkey)
 	if err != nil {
 		return exit(exitUsage, err)
+	}
+	if opened != nil {
+		report.CheckParams(opened.bytes, opened.params)
 	}
 	if asJSON {
 		err = c.printJSON(report)

@@ -19,6 +19,7 @@ func (c *cli) receiptsVerifyCommand() *cobra.Command {
 	var (
 		asJSON           bool
 		vkeyFile, anchor string
+		opened           openedParams
 	)
 	cmd := &cobra.Command{
 		Use:   "verify PATH --vkey FILE [--anchor FILE]",
@@ -27,7 +28,8 @@ func (c *cli) receiptsVerifyCommand() *cobra.Command {
 inserted and, up to an anchor, that none is missing. PATH is a data folder, a copy of one
 that holds only its receipts, or the receipts folder itself; the gateway may be running.
 Or it is a file: the proof of one receipt, which takes no anchor, or an export, whose
-anchor is an older checkpoint of the tenant's tree.
+anchor is an older checkpoint of the tenant's tree. With a proof, --salt and --params show
+what the call's parameters were: see "receipts open".
 
 --vkey is a file with what "receipts key" printed, --anchor one with what "receipts
 checkpoint" printed, or with the checkpoint at the end of a tenant's proof; both prove
@@ -46,11 +48,18 @@ not proven that nothing is missing: no anchor, a selection, or the log itself de
 			if err != nil {
 				return exit(exitCannotRun, fmt.Errorf("--vkey: %w", err))
 			}
+			given, err := opened.read(cmd)
+			if err != nil {
+				return err
+			}
 			if proof, ok := readProof(args[0]); ok {
 				if cmd.Flags().Changed("anchor") {
 					return exit(exitUsage, errors.New("a proof takes no --anchor: it ends with its own checkpoint"))
 				}
-				return c.verifyProof(proof, strings.TrimSpace(string(vkey)), asJSON)
+				return c.verifyProof(proof, strings.TrimSpace(string(vkey)), given, asJSON)
+			}
+			if given != nil {
+				return exit(exitUsage, errors.New("--salt and --params go with the proof of one receipt"))
 			}
 			var pinned []byte
 			if cmd.Flags().Changed("anchor") {
@@ -87,6 +96,8 @@ not proven that nothing is missing: no anchor, a selection, or the log itself de
 	}
 	cmd.Flags().StringVar(&vkeyFile, "vkey", "", "file with the verifier key (required)")
 	cmd.Flags().StringVar(&anchor, "anchor", "", "file with a checkpoint that was kept elsewhere")
+	cmd.Flags().StringVar(&opened.salt, "salt", "", "the salt of the receipt, as \"receipts open\" tells it")
+	cmd.Flags().StringVar(&opened.file, "params", "", "file with the bytes of the call's parameters, as they were sent")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
 	return cmd
 }

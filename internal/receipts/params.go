@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/base64"
+	"fmt"
 )
 
 // ParamsAlg names how the hashes of parameters are made (FORMAT.md, section 3.6).
@@ -39,4 +40,38 @@ func hashParams(salt [SaltSize]byte, params []byte) string {
 	mac.Write(params)
 	var sum [sha256.Size]byte
 	return base64.RawURLEncoding.EncodeToString(mac.Sum(sum[:0]))
+}
+
+// CheckParams has a report of a proof that holds say as well whether the call had
+// these parameters, by the salt that was told of its receipt: the proof does not
+// hold for them unless all its records that commit to parameters, and there are
+// some, commit to these.
+func (r *ProofReport) CheckParams(salt [SaltSize]byte, params []byte) {
+	if r.Verdict != Holds {
+		return
+	}
+	committed := 0
+	for _, p := range r.Records {
+		record, err := ParseRecord(p.Record)
+		switch {
+		case err != nil:
+			r.Verdict, r.Why = Broken, err.Error()
+			return
+		case record.Params == nil:
+			continue
+		case record.Params.Alg != ParamsAlg:
+			r.Verdict, r.Why = Broken, fmt.Sprintf("the parameters of a record are hashed by %q, which this program does not know", record.Params.Alg)
+			return
+		case !record.Params.Opens(salt, params):
+			r.Verdict, r.Why = Broken, "the parameters, or the salt, are not those of the receipt"
+			return
+		}
+		committed++
+	}
+	if committed == 0 {
+		r.Verdict, r.Why = Broken, "no record here says anything of parameters"
+		return
+	}
+	r.Why += ", and the call had these parameters"
+	r.Proven = append(r.Proven, fmt.Sprintf("the call had these parameters, byte for byte: %s", count(committed, "record commits to them", "records commit to them")))
 }
