@@ -228,11 +228,21 @@ func TestSecretsAreWrittenNowhere(t *testing.T) {
 	w.env = []string{"AGENTGATE_LOG_LEVEL=debug"}
 	var said strings.Builder
 	ids := 0
+	salts := map[string]bool{} // which are told on demand, and stand nowhere
 	if err := receipts.Scan(filepath.Join(w.data, "receipts"), func(s receipts.Stored) error {
 		if s.Record.Kind == receipts.KindIntent || s.Record.Kind == receipts.KindRefusal {
 			ids++
 			_, out, errs := w.run("", "receipts", "show", s.Record.ID, "--json")
 			said.WriteString(out + errs)
+			if s.Record.Params != nil {
+				_, out, errs := w.run("", "receipts", "open", s.Record.ID, "--json")
+				var opened openedReceipt
+				if err := json.Unmarshal([]byte(out), &opened); err != nil || opened.Salt == "" {
+					t.Errorf("%s: %v", errs, err)
+				}
+				salts[opened.Salt] = true
+				said.WriteString(strings.ReplaceAll(out, opened.Salt, "") + errs)
+			}
 		}
 		return nil
 	}); err != nil {
@@ -272,6 +282,16 @@ func TestSecretsAreWrittenNowhere(t *testing.T) {
 			password = s
 		}
 		secrets["credential of "+name] = password
+	}
+	if len(salts) < 20 {
+		t.Errorf("%d salts", len(salts))
+	}
+	for s := range salts {
+		raw, err := hex.DecodeString(s)
+		if err != nil {
+			t.Error(err)
+		}
+		secrets["salt "+s], secrets["raw salt "+s] = s, string(raw)
 	}
 	for name, s := range secrets {
 		for _, form := range forms(s) {

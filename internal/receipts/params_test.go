@@ -70,3 +70,55 @@ func TestParamsAreSpelledInOneWay(t *testing.T) {
 		}
 	}
 }
+
+// TestAProofIsOpened: with a proof that holds, and the salt, the parameters of the
+// call are checked; of a proof that does not, or a record that says nothing of them,
+// nothing is.
+func TestAProofIsOpened(t *testing.T) {
+	_, vkey, l, proofs := provenLog(t)
+	both := append(bytes.Clone(proofs[0].Text), proofs[1].Text...)
+	bare, err := prove(l, "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	wrong := provenSalt
+	wrong[31] ^= 1
+	for name, c := range map[string]struct {
+		proof  []byte
+		salt   [receipts.SaltSize]byte
+		params string
+		want   receipts.Verdict
+		why    string
+	}{
+		"right":                {proofs[1].Text, provenSalt, provenParams, receipts.Holds, "had these parameters"},
+		"both records":         {both, provenSalt, provenParams, receipts.Holds, "had these parameters"},
+		"another number":       {proofs[1].Text, provenSalt, `{"amount":9007199254740992}`, receipts.Broken, "not those of the receipt"},
+		"a line end":           {proofs[1].Text, provenSalt, provenParams + "\n", receipts.Broken, "not those of the receipt"},
+		"another salt":         {proofs[1].Text, wrong, provenParams, receipts.Broken, "not those of the receipt"},
+		"nothing of them":      {bare[0].Text, provenSalt, provenParams, receipts.Broken, "says anything of parameters"},
+		"a proof that is none": {proofs[1].Text[:200], provenSalt, provenParams, receipts.Broken, "proof 1 of 1"},
+	} {
+		r, err := receipts.VerifyProof(c.proof, vkey)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.CheckParams(c.salt, []byte(c.params))
+		if r.Verdict != c.want || !bytes.Contains([]byte(r.Why), []byte(c.why)) {
+			t.Errorf("%s: %s, %s", name, r.Verdict, r.Why)
+		}
+	}
+	old := outcome("old")
+	old.Params = &receipts.ParamsHash{Alg: "hmac-sha256", Hash: receipts.HashParams(provenSalt, "", []byte(provenParams)).Hash}
+	mustAppend(t, l, old)
+	of, err := prove(l, "old")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := receipts.VerifyProof(of[0].Text, vkey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.CheckParams(provenSalt, []byte(provenParams)); r.Verdict != receipts.Broken {
+		t.Errorf("a way to hash that nobody knows: %s", r.Why)
+	}
+}

@@ -2,6 +2,7 @@ package receipts_test
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
 	"flag"
@@ -243,6 +244,11 @@ func TestEachReceiptIsProven(t *testing.T) {
 	})
 }
 
+// provenParams are those of the call d of provenLog, under provenSalt.
+const provenParams = `{"amount":9007199254740993}`
+
+var provenSalt = sha256.Sum256([]byte("d"))
+
 // provenLog is a log with receipts of two tenants and the proofs of one of them:
 // an intent and its outcome, the last of the tenant's five records.
 func provenLog(t testing.TB) (dir, vkey string, l *receipts.Log, proofs []receipts.Proof) {
@@ -250,7 +256,10 @@ func provenLog(t testing.TB) (dir, vkey string, l *receipts.Log, proofs []receip
 	dir = t.TempDir()
 	l = openLog(t, dir)
 	mustAppend(t, l, of("tenant:acme", "a"), of("tenant:other", "o"), of("tenant:acme", "b"), of("tenant:acme", "c"))
-	mustAppend(t, l, intent("d"), of("tenant:other", "p"), outcome("d"))
+	first, last := intent("d"), outcome("d")
+	first.Params = receipts.HashParams(provenSalt, "k", []byte(provenParams))
+	last.Params = first.Params
+	mustAppend(t, l, first, of("tenant:other", "p"), last)
 	proofs, err := prove(l, "d")
 	if err != nil || len(proofs) != 2 {
 		t.Fatal(proofs, err)

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -560,6 +561,7 @@ func TestSecondVerifierAsACommand(t *testing.T) {
 		return path
 	}
 	key, kept := file("log.vkey", vkey+"\n"), file("anchor", string(anchor))
+	salt := hex.EncodeToString(provenSalt[:])
 	damaged := copyLog(t, dir)
 	last := segments(t, damaged)[2]
 	write(t, last, bytes.Replace(read(t, last), []byte(`"status":403`), []byte(`"status":200`), 1))
@@ -576,6 +578,12 @@ func TestSecondVerifierAsACommand(t *testing.T) {
 		"no anchor":             {4, []string{dir, "--vkey", key}, "NOT ALL PROVEN"},
 		"a proof":               {0, []string{file("proof", string(proofs[1].Text)), "--vkey", file("log.vkey", provenKey)}, `"kind":"outcome"`},
 		"a proof's tree":        {4, []string{proven, "--vkey", file("log.vkey", provenKey), "--anchor", file("anchor", takeApart(t, proofs[1].Text).checkpoint)}, "tenant"},
+		"a proof, opened":       {0, []string{file("proof", string(proofs[1].Text)), "--vkey", file("log.vkey", provenKey), "--salt", salt, "--params", file("params", provenParams)}, "the call had these parameters"},
+		"opened otherwise":      {1, []string{file("proof", string(proofs[1].Text)), "--vkey", file("log.vkey", provenKey), "--salt", salt, "--params", file("params", `{"amount":9007199254740992}`)}, "not those of the receipt"},
+		"by another salt":       {1, []string{file("proof", string(proofs[1].Text)), "--vkey", file("log.vkey", provenKey), "--salt", "00" + salt[2:], "--params", file("params", provenParams)}, "not those of the receipt"},
+		"a log, opened":         {2, []string{dir, "--vkey", key, "--salt", salt, "--params", file("params", provenParams)}, "go with the proof"},
+		"a salt alone":          {2, []string{file("proof", string(proofs[1].Text)), "--vkey", key, "--salt", salt}, ""},
+		"half a salt":           {2, []string{file("proof", string(proofs[1].Text)), "--vkey", key, "--salt", salt[:32], "--params", key}, ""},
 		"a proof and an anchor": {2, []string{file("proof", string(proofs[1].Text)), "--vkey", file("log.vkey", provenKey), "--anchor", kept}, "no anchor"},
 	} {
 		out, err := exec.Command(name, append([]string{"-B", "../../tools/verify.py"}, c.args...)...).Output()
@@ -609,6 +617,7 @@ func TestSecondVerifierByThePage(t *testing.T) {
 	write(t, filepath.Join(at, "log.vkey"), []byte(vkey+"\n"))
 	write(t, filepath.Join(at, "anchor"), l.Checkpoint())
 	write(t, filepath.Join(at, "receipt.tlog-proof"), proofs[1].Text)
+	write(t, filepath.Join(at, "params.json"), []byte(provenParams))
 	r, err := receipts.ParseRecord(proofs[1].Record)
 	if err != nil {
 		t.Fatal(err)
@@ -624,7 +633,7 @@ func TestSecondVerifierByThePage(t *testing.T) {
 		}
 		said++
 		cmd := exec.Command("sh", "-c", name+" -B tools/verify.py "+command)
-		cmd.Dir = at
+		cmd.Dir, cmd.Env = at, append(os.Environ(), "SALT="+hex.EncodeToString(provenSalt[:]))
 		if out, err := cmd.CombinedOutput(); err != nil || !strings.HasPrefix(string(out), "verdict                  HOLDS\n") {
 			t.Errorf("%s: %v\n%s", line, err, out)
 		}

@@ -12,7 +12,7 @@ import (
 )
 
 // ErrWrongKEK says that the store's data keys were wrapped by another vault key.
-var ErrWrongKEK = errors.New("the vault key is not the one that the stored credentials were sealed under")
+var ErrWrongKEK = errors.New("the vault key is not the one that the state store was sealed under")
 
 const lastDataKey = 255 // key_id is one byte
 
