@@ -22,7 +22,7 @@ func TestEveryCommandSpeaksJSON(t *testing.T) {
 		"keys create": "keys create --id made --services * --users *", "keys list": "keys list", "keys revoke": "keys revoke made",
 		"credentials set": "credentials set --service search --from-file secret", "credentials list": "credentials list",
 		"credentials remove": "credentials remove --service search",
-		"receipts list":      "receipts list", "receipts show": "receipts show aa", "receipts prove": "receipts prove aa", "receipts export": "receipts export --tenant acme --out exported", "receipts tail": "receipts tail", "receipts key": "receipts key",
+		"receipts list":      "receipts list", "receipts show": "receipts show aa", "receipts prove": "receipts prove aa", "receipts export": "receipts export --tenant acme --out exported", "receipts open": "receipts open pp", "receipts shred": "receipts shred --tenant acme --yes", "receipts tail": "receipts tail", "receipts key": "receipts key",
 		"receipts checkpoint": "receipts checkpoint", "receipts verify": "receipts verify data --vkey vkey --anchor anchor",
 		"serve": "", "demo": "", // below: they run until they are told to stop
 	}
@@ -30,7 +30,7 @@ func TestEveryCommandSpeaksJSON(t *testing.T) {
 	b.write("secret", []byte("user:password"))
 	// In this order, since some make what others work on.
 	order := []string{"check", "completion", "help", "version", "keys create", "explain", "keys list", "keys revoke", "credentials set", "credentials list",
-		"credentials remove", "receipts list", "receipts show", "receipts prove", "receipts export", "receipts tail", "receipts key", "receipts checkpoint", "receipts verify", "demo", "serve"}
+		"credentials remove", "receipts list", "receipts show", "receipts prove", "receipts export", "receipts open", "receipts shred", "receipts tail", "receipts key", "receipts checkpoint", "receipts verify", "demo", "serve"}
 	var there []string
 	var walk func(cmd *cobra.Command, path string)
 	walk = func(cmd *cobra.Command, path string) {
@@ -54,6 +54,9 @@ func TestEveryCommandSpeaksJSON(t *testing.T) {
 	for _, name := range order {
 		if lines[name] == "" {
 			continue
+		}
+		if name == "receipts open" {
+			b.commit("pp", `{"q":1}`)
 		}
 		stdout, stderr := b.want(exitDone, append(strings.Split(lines[name], " "), "--json")...)
 		isJSON(t, name, stdout)

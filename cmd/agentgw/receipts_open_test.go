@@ -11,7 +11,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jonboulle/clockwork"
+
 	"agentgw/internal/receipts"
+	"agentgw/internal/store"
+	"agentgw/internal/vault"
 )
 
 // paramsWorld is a gateway that runs, with an action that takes parameters.
@@ -76,6 +80,32 @@ func (w paramsWorld) keyOf(id string) string {
 		w.bench.t.Fatal(err)
 	}
 	return record.Params.Key
+}
+
+// commit adds a receipt of the tenant acme that commits to parameters, as a gateway
+// does, to the data folder.
+func (b *bench) commit(id, params string) {
+	b.t.Helper()
+	must := func(err error) {
+		b.t.Helper()
+		if err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	s, err := store.Open(b.t.Context(), "data")
+	must(err)
+	defer func() { _ = s.Close() }()
+	kek, err := vault.LoadKEK(b.t.Context(), vault.KEKSource{Folder: "data"}, s)
+	must(err)
+	salts, err := vault.LoadSalts(b.t.Context(), s, kek, clockwork.NewRealClock())
+	must(err)
+	r := call(receipts.KindOutcome, id)
+	salt, key, err := salts.Salt(r.Tenant, id)
+	must(err)
+	r.Params = receipts.HashParams(salt, key, []byte(params))
+	l := b.openLog()
+	b.add(l, r)
+	must(l.Close())
 }
 
 // TestOneReceiptIsOpened: the salt of a receipt shows its parameters to who has its
