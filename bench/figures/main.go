@@ -30,7 +30,7 @@ func main() {
 	root := flag.String("root", "..", "the gateway's source, for its benchmarks")
 	seconds := flag.Float64("seconds", 2, "length of one run; there are about 50, besides what has to be waited for")
 	rounds := flag.Int("rounds", 5, "rounds of each comparison")
-	only := flag.String("only", "", "one group of figures: idle, cost, added, refusals, neighbour, controls, cuts, vanished or streams")
+	only := flag.String("only", "", "one group of figures: idle, cost, added, refusals, neighbour, controls, cuts, vanished, streams or receipts")
 	flag.Parse()
 	b, err := newBench(*binary, *root, *only, *seconds, *rounds)
 	fail(err)
@@ -41,7 +41,7 @@ func main() {
 }
 
 // roles are what this program does when it starts itself.
-var roles = map[string]func() error{"stub": stub, "peer": peer, "load": load}
+var roles = map[string]func() error{"stub": stub, "peer": peer, "load": load, "gateway": partsGateway}
 
 func fail(err error) {
 	if err != nil {

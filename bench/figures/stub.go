@@ -15,6 +15,7 @@ import (
 // stub is the upstream. Its answers are made ahead:
 //
 //	/small   1 KiB of JSON        /large  64 KiB of JSON    /empty  204
+//	/later   the same after 20 ms
 //	/events  a short stream, event by event
 //	/stream  one event, and then silence until the caller goes
 //
@@ -67,6 +68,7 @@ func (s *stubState) report() stubReport {
 var answers = map[string]string{
 	"/small": whole(1 << 10),
 	"/large": whole(64 << 10),
+	"/later": whole(1 << 10),
 	"/empty": "HTTP/1.1 204 No Content\r\n\r\n",
 }
 
@@ -111,6 +113,9 @@ func (s *stubState) serve(c net.Conn) {
 				return
 			}
 		default:
+			if path == "/later" {
+				time.Sleep(20 * time.Millisecond)
+			}
 			if _, err := io.WriteString(c, answers[path]); err != nil || answers[path] == "" {
 				return
 			}

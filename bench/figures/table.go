@@ -29,6 +29,14 @@ func (t *table) compare(figure, unit string, gateway, peer, ratio []float64, mos
 	last.wanted, last.met, last.judged = fmt.Sprintf("ratio ≤ %.2f", most), median(ratio) <= most, true
 }
 
+// exceed adds a figure of which the ratio is wanted to be at least so much.
+func (t *table) exceed(figure, unit string, gateway, peer []float64, least float64) {
+	ratio := ratios(gateway, peer)
+	t.beside(figure, unit, gateway, peer, ratio)
+	last := &t.rows[len(t.rows)-1]
+	last.wanted, last.met, last.judged = fmt.Sprintf("ratio ≥ %.2f", least), median(ratio) >= least, true
+}
+
 // beside adds a ratio of which nothing is wanted.
 func (t *table) beside(figure, unit string, gateway, peer, ratio []float64) {
 	t.rows = append(t.rows, row{

@@ -39,14 +39,15 @@ func newWorld(upstream string) (*world, error) {
 	for _, path := range []string{"small", "large", "events"} {
 		fmt.Fprintf(&text, "      %s: {method: POST, path: /%s, params: {query: string}}\n", path, path)
 	}
-	text.WriteString("      stream: {method: GET, path: /stream, params: {query: string}}\nkeys:\n")
+	fmt.Fprintf(&text, "      stream: {method: GET, path: /stream, params: {query: string}}\n  plain:\n    base_url: http://%s\n    allow_private: true\n"+
+		"    actions: {later: {method: POST, path: /later, params: {query: string}}}\nkeys:\n", upstream)
 	for i := range manyKeys + 1 {
 		key, digest := identity.NewKey()
 		limits := ""
 		if i == dryKey {
 			limits = ", limits: {rps: 0.0003, burst: 1}"
 		}
-		fmt.Fprintf(&text, "  - {id: key-%d, sha256: \"%x\", services: [tools], users: [\"*\"]%s}\n", i, digest, limits)
+		fmt.Fprintf(&text, "  - {id: key-%d, sha256: \"%x\", services: [tools, plain], users: [\"*\"]%s}\n", i, digest, limits)
 		w.keys = append(w.keys, key.Reveal())
 	}
 	stranger, _ := identity.NewKey()
