@@ -13,7 +13,7 @@ demo: build ## a gateway with a tool service behind it, and curl lines to try
 
 test: ## all tests under the race detector (needs a C compiler)
 	@command -v cc >/dev/null || { echo "make test: no C compiler found: the race detector needs one (Debian: apt-get install gcc)"; exit 1; }
-	@.ci/tools bash curl jq
+	@.ci/tools bash curl jq openssl
 	go test -tags $(TAGS) -race -timeout 15m ./...
 	@echo "make test: the second verifier of receipts, tools/verify.py, was not asked; make interop asks it"
 
