@@ -30,9 +30,12 @@ type attempt struct {
 	end      receipts.Ending
 	intended bool // the upstream may be called
 	closed   bool
-	wrote    bool           // some record of it is in the log,
+	wrote    bool           // some record of it is on disk,
 	first    receipts.Entry // of these the intent, the refusal, or the outcome of a call without an intent,
 	last     receipts.Entry // and the newest
+	stands   bool           // the newest that there was to write is on disk
+	late     bool           // some record of it will be on disk, nobody knows when
+	begun    bool           // its intent is, or will be
 	failed   bool           // some record of it could not be written
 	lost     *Error         // the outcome could not be recorded
 }
@@ -57,8 +60,8 @@ func (a *attempt) ending(e receipts.Ending) {
 	}
 }
 
-// intend makes the intent durable, if the settings ask for one. After it the
-// upstream may be called.
+// intend makes the intent durable, if the settings ask for one, and sees to it
+// that there is room for the outcome. After it the upstream may be called.
 func (a *attempt) intend(method string) *Error {
 	r := &a.record
 	r.Method = method
@@ -67,7 +70,14 @@ func (a *attempt) intend(method string) *Error {
 	}
 	if a.wantsIntent(method) {
 		r.Kind, r.Decision = receipts.KindIntent, receipts.Allowed
-		if err := a.write(false); err != nil {
+		err := a.write(false)
+		a.begun = a.wrote || a.late
+		if err != nil {
+			return err
+		}
+	} else if err := a.g.receipts.Promise(r); err != nil {
+		a.failed = true
+		if err := a.unwritten(err, false); err != nil {
 			return err
 		}
 	}
@@ -98,12 +108,23 @@ func (a *attempt) outcome() error {
 	r.Out = a.out
 	a.time()
 	a.lost = a.write(true)
-	a.closed = true
+	a.settle()
 	if a.lost != nil {
 		return a.lost
 	}
 	return nil
 }
+
+// settle ends the attempt, and has it counted where nothing of it is in the log.
+func (a *attempt) settle() {
+	a.closed = true
+	if a.failed && !a.wrote && !a.late {
+		a.g.receipts.Miss(&a.record, !a.allowed())
+	}
+}
+
+// allowed reports whether the operator lets pass what cannot be recorded.
+func (a *attempt) allowed() bool { return a.settings.ReceiptOnFailure == "allow" }
 
 // close writes what is still to be written: a refusal, or the outcome of a call
 // that did not reach the end of its answer. It returns what the caller is told.
@@ -121,7 +142,7 @@ func (a *attempt) close(refusal *Error) *Error {
 	if refusal != nil && told {
 		r.Status = refusal.status()
 	}
-	if a.intended {
+	if a.intended || a.begun {
 		r.Kind, r.Decision, r.Ending = receipts.KindOutcome, receipts.Allowed, a.endedBy(refusal)
 		if a.status != 0 { // the upstream's, which had gone out before
 			r.Status = a.status
@@ -131,7 +152,7 @@ func (a *attempt) close(refusal *Error) *Error {
 		_ = a.hashParams() // it has logged why not; who is refused is told that all the same
 	}
 	err := a.write(a.intended)
-	a.closed = true
+	a.settle()
 	if err != nil {
 		return err
 	}
@@ -191,18 +212,15 @@ func (a *attempt) write(ran bool) *Error {
 	r := &a.record
 	r.Time, r.Replica = time.Time{}, a.g.replica // each has its own time, which the log fills in
 	entry, err := a.g.receipts.Append(r)
-	if err != nil {
+	a.stands = err == nil
+	switch {
+	case errors.Is(err, receipts.ErrLate):
+		a.late = true
+		return a.unwritten(err, ran)
+	case err != nil:
 		a.failed = true
 		a.g.unrecorded()
-		level := slog.LevelError
-		if errors.Is(err, receipts.ErrUnavailable) {
-			level = slog.LevelDebug // the log has said so, once
-		}
-		a.g.log.Log(context.Background(), level, "a receipt could not be written", "receipt", r.ID, "kind", string(r.Kind), "error", err)
-		if a.settings.ReceiptOnFailure == "allow" {
-			return nil
-		}
-		return unrecordable(err, ran)
+		return a.unwritten(err, ran)
 	}
 	if a.last = entry; !a.wrote {
 		a.wrote, a.first = true, entry
@@ -210,13 +228,26 @@ func (a *attempt) write(ran bool) *Error {
 	return nil
 }
 
+// unwritten is what becomes of a call whose record is not on disk.
+func (a *attempt) unwritten(err error, ran bool) *Error {
+	level := slog.LevelError
+	if errors.Is(err, receipts.ErrUnavailable) {
+		level = slog.LevelDebug // the log has said so, once
+	}
+	a.g.log.Log(context.Background(), level, "a receipt could not be written", "receipt", a.id(), "kind", string(a.record.Kind), "error", err)
+	if a.allowed() {
+		return nil
+	}
+	return unrecordable(err, ran)
+}
+
 func unrecordable(err error, ran bool) *Error {
 	return &Error{Code: ReceiptUnavailable, Message: "the gateway cannot write receipts, and does nothing that it cannot record", Wait: 5 * time.Second, Ran: ran, Err: err}
 }
 
-// unrecorded reports whether the log was tried and knows nothing of the attempt:
-// then nobody is told of a receipt.
-func (a *attempt) unrecorded() bool { return a.failed && !a.wrote }
+// unrecorded reports whether the log was tried and has nothing of the attempt on
+// disk: then nobody is told of a receipt.
+func (a *attempt) unrecorded() bool { return (a.failed || a.late) && !a.wrote }
 
 // name tells the agent of the attempt: of its record where one is on disk, of its
 // id while none is yet, and of nothing where none could be written.

@@ -70,7 +70,7 @@ func (g *Gateway) forward(call *Call, service *registry.Service, target *registr
 		if err := at.outcome(); err != nil {
 			return err
 		}
-		if out.trails {
+		if out.trails && at.stands {
 			out.outcome = placed(at.id(), at.last)
 		}
 		if !out.begun {

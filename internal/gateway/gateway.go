@@ -31,6 +31,10 @@ import (
 // Append has returned: an implementation MUST NOT keep it.
 type Receipts interface {
 	Append(*receipts.Record) (receipts.Entry, error)
+	// Promise keeps room for the outcome of a call without an intent.
+	Promise(*receipts.Record) error
+	// Miss counts an attempt that has no record.
+	Miss(of *receipts.Record, refused bool)
 	Find(id string) ([]json.RawMessage, error)
 	Prove(records []json.RawMessage) ([]receipts.Proof, error)
 	Checkpoint() []byte

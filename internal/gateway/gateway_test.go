@@ -34,7 +34,8 @@ type ledger struct {
 	records []receipts.Record
 	fail    error
 	panicAt receipts.Kind
-	once    bool // panics at the next outcome, whatever it says
+	missed  map[bool]int // by whether they were refused
+	once    bool         // panics at the next outcome, whatever it says
 }
 
 func (l *ledger) Append(r *receipts.Record) (receipts.Entry, error) {
@@ -52,6 +53,21 @@ func (l *ledger) Append(r *receipts.Record) (receipts.Entry, error) {
 	}
 	l.records = append(l.records, *r)
 	return entryOf(l.records, len(l.records)-1), nil
+}
+
+func (l *ledger) Promise(*receipts.Record) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.fail
+}
+
+func (l *ledger) Miss(_ *receipts.Record, refused bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.missed == nil {
+		l.missed = map[bool]int{}
+	}
+	l.missed[refused]++
 }
 
 // entryOf is where a ledger's record stands: for one with a tenant, in a tree

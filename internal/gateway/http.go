@@ -15,6 +15,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"agentgw/internal/identity"
+	"agentgw/internal/receipts"
 )
 
 // Handler returns the agents' HTTP side. gin routes and nothing more: below
@@ -141,6 +142,8 @@ func (g *Gateway) note(call *Call, at *attempt, refusal *Error) {
 // may be any number, is in the receipts.
 func levelOf(e *Error) slog.Level {
 	switch {
+	case errors.Is(e, receipts.ErrUnavailable):
+		return slog.LevelDebug // of each call; the log has said so, once
 	case e.Code == Internal || e.Code == ReceiptUnavailable:
 		return slog.LevelError
 	case e.Err != nil || e.status() >= 500:

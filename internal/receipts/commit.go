@@ -24,6 +24,7 @@ func (l *Log) run() {
 			// interval mode what comes now has yet to wait for its time.
 			runtime.Gosched()
 		}
+		l.provide()
 		b, closing := l.take()
 		if b == nil {
 			if closing {
@@ -62,7 +63,7 @@ func (l *Log) due() time.Duration {
 // await returns when there is something to write, to publish, to bind or to say.
 func (l *Log) await() {
 	due := l.heartbeatDue()
-	for _, other := range []time.Duration{l.due(), l.headsDue()} {
+	for _, other := range []time.Duration{l.due(), l.headsDue(), l.retryDue()} {
 		if other >= 0 {
 			due = min(due, other)
 		}
@@ -84,6 +85,9 @@ func (l *Log) take() (b *batch, closing bool) {
 		return nil, true
 	}
 	ending := l.closing || l.contradicted != nil
+	if l.stalledLocked() == nil && l.contradicted == nil {
+		l.declareLocked()
+	}
 	if len(l.filling.slots) == 0 && l.contradicted == nil {
 		l.queueOwnLocked()
 	}
@@ -98,6 +102,7 @@ func (l *Log) take() (b *batch, closing bool) {
 	if !l.closing && l.headsDueLocked() == 0 {
 		l.queueHeadsLocked()
 	}
+	l.writing = b
 	l.room.Broadcast()
 	return b, l.closing
 }
@@ -177,9 +182,65 @@ func (l *Log) breathe(records, calls int, took time.Duration, now time.Time) {
 	}
 }
 
-// commit writes b, and releases its callers when it is on disk and signed.
+// commit writes b, and releases its callers when it is on disk and signed. Where
+// there is no room for it the log is stalled until there is, and writes the same
+// bytes to the same place: nothing else has been written behind them, so that a
+// crash leaves nothing but the torn tail of one batch.
 func (l *Log) commit(b *batch) {
-	began := l.clock.Now()
+	var began time.Time
+	var done committed
+	var err error
+	for last := false; ; {
+		began = l.clock.Now()
+		err = l.watched(func() (err error) { done, err = l.persist(b); return err })
+		var full *noRoom
+		if last || !errors.As(err, &full) {
+			break
+		}
+		l.fillUp(true, full.error)
+		last = !l.waitForRoom()
+	}
+	if err != nil {
+		l.fail(b, err)
+		return
+	}
+	l.tree, l.signed, l.signedIn, l.published = done.tree, done.signed, false, false
+	l.newest.Store(&done.signed)
+	l.size.Store(done.tree.size)
+	l.added.Add(uint64(len(b.slots)))
+	l.commits.Add(1)
+	took := l.clock.Since(began)
+	l.wroteAt = began.Add(took)
+	l.breathe(len(b.slots), b.calls, took, began.Add(took))
+	if l.onCommit != nil {
+		l.onCommit(len(b.slots), took)
+	}
+	l.mu.Lock()
+	l.writing = nil
+	l.space.taken -= b.cost
+	l.space.end = l.segment.size + frame
+	l.mu.Unlock()
+	l.trees.Lock() // before anybody learns that the records are there, and asks for a proof
+	l.recent.addBatch(b.slots, place{segment: l.segment.first, at: done.at})
+	close(b.done)
+	l.growLocked(b, done.tiles)
+	l.trees.Unlock()
+	for _, s := range b.slots {
+		slots.Put(s)
+	}
+}
+
+// committed is what a batch has become that is on disk.
+type committed struct {
+	at     int64 // of its first record
+	tree   frontier
+	signed []byte
+	tiles  []tlog.Hash // that it has filled
+}
+
+// persist puts b on the disk and signs what the log is with it. The error is a
+// *noRoom where nothing of it counts as written.
+func (l *Log) persist(b *batch) (committed, error) {
 	tree := l.tree.clone()
 	at, err := l.write(b)
 	var signed []byte
@@ -207,29 +268,7 @@ func (l *Log) commit(b *batch) {
 	if err == nil && l.key.fresh {
 		err = l.key.place(l.disk, l.dir)
 	}
-	if err != nil {
-		l.fail(b, err)
-		return
-	}
-	l.tree, l.signed, l.signedIn, l.published = tree, signed, false, false
-	l.newest.Store(&signed)
-	l.size.Store(tree.size)
-	l.added.Add(uint64(len(b.slots)))
-	l.commits.Add(1)
-	took := l.clock.Since(began)
-	l.wroteAt = began.Add(took)
-	l.breathe(len(b.slots), b.calls, took, began.Add(took))
-	if l.onCommit != nil {
-		l.onCommit(len(b.slots), took)
-	}
-	l.trees.Lock() // before anybody learns that the records are there, and asks for a proof
-	l.recent.addBatch(b.slots, place{segment: l.segment.first, at: at})
-	close(b.done)
-	l.growLocked(b, tiles)
-	l.trees.Unlock()
-	for _, s := range b.slots {
-		slots.Put(s)
-	}
+	return committed{at, tree, signed, tiles}, err
 }
 
 // growLocked takes b, which is on disk, into the tenants' trees, and what proofs
@@ -279,7 +318,13 @@ func (l *Log) write(b *batch) (at int64, err error) {
 		u = append(u, s.line...)
 	}
 	l.unit = u
-	return at, l.segment.write(u)
+	if err := l.segment.write(u); err != nil {
+		if isFull(err) {
+			return 0, &noRoom{err}
+		}
+		return 0, err
+	}
+	return at, nil
 }
 
 // header is the header line where the segment has none yet.
@@ -302,7 +347,30 @@ func (l *Log) makeRoom(n int64) error {
 			return err
 		}
 	}
-	next, err := createSegment(l.disk, l.folder, l.tree.size, l.limit)
+	return l.roll(n)
+}
+
+// roll goes on in a new segment. There has to be as much room in it as has been
+// promised. Where there is not, the old one has it: it grows beyond its size then.
+func (l *Log) roll(n int64) error {
+	l.mu.Lock()
+	l.space.rolling = true
+	need, fits, full := l.space.taken, l.segment != nil && l.segment.size+n <= l.space.reserved, l.full
+	l.mu.Unlock()
+	var next *segment
+	var reserved int64
+	err := error(&noRoom{errFull})
+	if !full || !fits {
+		next, reserved, err = createSegment(l.disk, l.folder, l.tree.size, need, l.limit)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.space.rolling = false
+	l.room.Broadcast()
+	var none *noRoom
+	if errors.As(err, &none) && fits {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -310,6 +378,7 @@ func (l *Log) makeRoom(n int64) error {
 		l.segment.close()
 	}
 	l.segment = next
+	l.space.end, l.space.reserved = headerRoom+frame, reserved
 	return nil
 }
 
@@ -338,15 +407,19 @@ func (l *Log) fail(b *batch, err error) {
 // Neither is synced. Both are over durable entries, and what a crash loses of
 // them the next start signs again, byte for byte the same.
 func (l *Log) rest() {
-	if err := l.storeSigned(); err != nil {
+	err := l.watched(func() error {
+		if err := l.storeSigned(); err != nil {
+			return err
+		}
+		if l.due() == 0 {
+			if err := l.publish(false); err != nil {
+				l.unpublished(err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
 		l.fail(nil, err)
-		return
-	}
-	if l.due() != 0 {
-		return
-	}
-	if err := l.publish(false); err != nil {
-		l.unpublished(err)
 	}
 }
 
@@ -367,7 +440,11 @@ func (l *Log) storeSigned() error {
 		return nil
 	}
 	// The segment is empty after a crash that came once its name was there.
-	if err := l.segment.write(appendCheckpointLine(l.header(), l.signed)); err != nil {
+	err := l.segment.write(appendCheckpointLine(l.header(), l.signed))
+	if isFull(err) { // it stands before the next batch then, in the same place
+		return nil
+	}
+	if err != nil {
 		return err
 	}
 	l.signedIn = true
@@ -400,6 +477,9 @@ func (l *Log) publish(durable bool) error {
 
 // finish is what Close does after the committer has ended.
 func (l *Log) finish() error {
+	if n := l.missing.total(); n > 0 {
+		l.logger.Error("attempts have no record, and the log ends without saying so", "folder", l.folder, "attempts", n)
+	}
 	if l.failure != nil { // the committer has ended: nobody writes it any more
 		return errors.Join(l.failure, l.segment.file.Close(), l.lock.Close())
 	}

@@ -42,8 +42,10 @@ type file interface {
 	// sync waits until bytes and size are on disk. It may be interrupted.
 	sync() error
 	Truncate(size int64) error
-	// reserve asks for n bytes of space behind the file's end without making it longer.
+	// reserve keeps space for the first n bytes of the file without making it longer.
 	reserve(n int64) error
+	// free says how much of the disk that the file is on anybody may take, and how large it is.
+	free() (free, total int64, err error)
 	// isAt reports whether path leads to this very file.
 	isAt(path string) bool
 }

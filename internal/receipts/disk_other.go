@@ -11,5 +11,5 @@ import (
 // empty its cache too, which fsync alone does not do there.
 func syncData(f *os.File) error { return f.Sync() }
 
-// reserve does nothing: there is no portable way that keeps the file's size.
+// reserve cannot: there is no portable way that keeps the file's size.
 func reserve(*os.File, int64) error { return errors.ErrUnsupported }

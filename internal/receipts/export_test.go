@@ -21,6 +21,13 @@ func VerifyAhead(path, vkey string, anchor []byte, lines int) (*Report, error) {
 	return verify(path, vkey, anchor, nil, lines)
 }
 
+// Queued is how many records wait to be written.
+func (l *Log) Queued() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.filling.slots)
+}
+
 // Skim is what a start reads of a record line.
 func Skim(line []byte) (Record, bool) { return skim(line) }
 

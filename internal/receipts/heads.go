@@ -19,6 +19,8 @@ const (
 	// maxHeads bounds how many trees one record tells of, and so how long the
 	// committer is busy with it: some milliseconds.
 	maxHeads = 1024
+	// ownCost is what a record of the log's own may take.
+	ownCost = fixedRecord + 256 + frame
 )
 
 // grown are the trees that have grown since a heads record last told of them,
@@ -54,7 +56,7 @@ func (l *Log) headsDue() time.Duration {
 }
 
 func (l *Log) headsDueLocked() time.Duration {
-	if l.unbound.IsZero() || l.contradicted != nil {
+	if l.unbound.IsZero() || l.contradicted != nil || l.stalledLocked() != nil || !l.space.has(ownCost) {
 		return -1
 	}
 	return max(0, headsEvery-l.clock.Since(l.unbound))
@@ -66,7 +68,7 @@ func (l *Log) queueHeadsLocked() {
 	now := l.clock.Now()
 	r := &Record{Kind: KindHeads, ID: l.newID(), Time: now, Replica: l.replica, Interval: l.interval}
 	l.filling.heads, l.filling.began = r, now.Add(-intervalLinger) // nobody is to come with it
-	l.putLocked(slots.Get().(*slot), r)
+	l.putLocked(slots.Get().(*slot), r, ownCost)
 	l.unbound = time.Time{}
 }
 

@@ -225,7 +225,7 @@ func TestHeadsAfterAStart(t *testing.T) {
 		}
 		// And what has been told is not told again.
 		l = openLog(t, dir, func(o *receipts.Options) { o.Clock = clock })
-		clock.Advance(time.Minute)
+		clock.Advance(time.Minute / 2)
 		mustAppend(t, l, &receipts.Record{Kind: receipts.KindRefusal, ID: "s", Decision: receipts.Refused})
 		if got := size(l); got != before+3 {
 			t.Errorf("%s: %d entries, want %d", name, got, before+3)

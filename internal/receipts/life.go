@@ -8,6 +8,15 @@ const heartbeatEvery = time.Minute
 
 // heartbeatDue is how much longer the log may be silent.
 func (l *Log) heartbeatDue() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.heartbeatDueLocked()
+}
+
+func (l *Log) heartbeatDueLocked() time.Duration {
+	if l.stalledLocked() != nil || !l.space.has(ownCost) {
+		return heartbeatEvery // what comes first then tells why it was silent
+	}
 	return max(0, heartbeatEvery-l.clock.Since(l.wroteAt))
 }
 
@@ -17,12 +26,14 @@ func (l *Log) heartbeatDue() time.Duration {
 // only closed ends with what callers gave it, as one does that was killed.
 func (l *Log) queueOwnLocked() {
 	switch {
+	case l.sealing && len(l.missing) > 0:
+		l.sealing = false // it would vouch for a log that does not say what it lacks
 	case l.sealing && !l.unbound.IsZero(), !l.closing && l.headsDueLocked() == 0:
 		l.queueHeadsLocked()
 	case l.sealing:
 		l.sayLocked(KindSeal)
 		l.sealing = false
-	case !l.closing && l.heartbeatDue() == 0:
+	case !l.closing && l.heartbeatDueLocked() == 0:
 		l.sayLocked(KindHeartbeat)
 	}
 }
@@ -32,7 +43,7 @@ func (l *Log) sayLocked(kind Kind) {
 	now, index := l.clock.Now(), l.next
 	r := &Record{Kind: kind, ID: l.newID(), Time: now, Replica: l.replica, Interval: l.interval}
 	s := slots.Get().(*slot)
-	l.putLocked(s, r)
+	l.putLocked(s, r, ownCost)
 	l.encode(s, r, index)
 	l.filling.began = now.Add(-intervalLinger) // nobody is to come with it
 	l.filling.encoding.Done()

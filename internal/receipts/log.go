@@ -15,7 +15,8 @@ import (
 )
 
 // ErrUnavailable is what Append returns when the log cannot take records: it is
-// closed, or a write or sync failed and nothing is trusted until a restart.
+// closed, there is no room on the disk or no answer from it, which both pass, or a
+// write or sync failed and nothing is trusted until a restart.
 var ErrUnavailable = errors.New("receipt log is unavailable")
 
 // The values of Options.Sync.
@@ -74,6 +75,8 @@ type Stats struct {
 	Size     uint64 // entries that are on disk
 	Appended uint64 // records committed since Open
 	Batches  uint64 // commits since Open
+	Missed   uint64 // attempts that were let through without a record, see Miss
+	Free     int64  // bytes that were free on the disk when the log looked last, less than 0 where it cannot
 }
 
 // Log is one replica's receipt log, open for writing. It is safe for concurrent
@@ -84,6 +87,9 @@ type Stats struct {
 // machine (in interval mode: all but those of the last 100 ms). It does not
 // promise the opposite: a record whose Append failed may be there after a
 // restart, since a failed sync says nothing of what reached the disk.
+//
+// It takes an intent only where there is room for the outcome too, and takes that
+// while it takes nothing else for want of room or of an answer from the disk.
 type Log struct {
 	// Fixed by Open.
 	dir      string // the data folder
@@ -116,6 +122,16 @@ type Log struct {
 	// Another log stands in the anchor: nothing is queued any more. What was
 	// is still written, so that nobody waits for it in vain.
 	contradicted error
+	// How it stands with the disk: see stalled.go.
+	space   space
+	full    bool
+	retryAt time.Time // of a full disk
+	slow    bool
+	turn    uint64 // of what is watched
+	watch   clockwork.Timer
+	reason  string // of the last stall
+	writing *batch
+	missing counts
 
 	// The committer's own; nobody else looks.
 	segment      *segment
@@ -128,6 +144,8 @@ type Log struct {
 	leavesWarned bool
 	notBefore    time.Time // of the next commit
 	wroteAt      time.Time // when the last commit ended, or Open
+	lookedAt     time.Time // at the disk
+	lowWarned    bool      // that it is about full
 	refusals     time.Time // not before this, of the next commit of refusals alone
 	unit         []byte    // buffer
 
@@ -142,6 +160,8 @@ type Log struct {
 	stopped chan struct{} // closed when the committer has ended
 
 	newest  atomic.Pointer[[]byte] // checkpoint over durable entries
+	gaps    atomic.Uint64          // attempts counted by Miss that were let through
+	free    atomic.Int64           // on the disk
 	size    atomic.Uint64          // durable entries
 	added   atomic.Uint64
 	commits atomic.Uint64
@@ -155,9 +175,13 @@ type Log struct {
 type batch struct {
 	first    uint64
 	began    time.Time // when its first record was queued; interval mode only
+	since    time.Time // when the first was queued that somebody waits for
 	slots    []*slot
 	heads    *Record // of slots[0], where the batch begins with one: see bind
 	calls    int     // records that are not of refusals: a call waits for each of these
+	cost     int64   // that its records may take at most
+	late     chan struct{}
+	told     bool // late is closed: nobody waits for it
 	encoding sync.WaitGroup
 	done     chan struct{} // closed when err is final
 	err      error
@@ -174,7 +198,7 @@ type slot struct {
 
 // newBatch makes room for as many records as the last batch took.
 func newBatch(first uint64, room int) *batch {
-	return &batch{first: first, slots: make([]*slot, 0, room), done: make(chan struct{})}
+	return &batch{first: first, slots: make([]*slot, 0, room), done: make(chan struct{}), late: make(chan struct{})}
 }
 
 // Append adds r and returns once it is durable (in interval mode: once it is
@@ -182,6 +206,10 @@ func newBatch(first uint64, room int) *batch {
 // and Interval. The error is ErrUnavailable, or about a kind, ending or decision that is
 // not on the closed lists. It takes no context: a client that goes away must
 // not be able to keep its receipt out of the log.
+//
+// For the outcome of an attempt whose intent it has taken (it returned nil or
+// ErrLate) there is room, if it is given the Record of the intent, with the rest
+// filled in. For an attempt without an intent, Promise keeps that room.
 func (l *Log) Append(r *Record) (Entry, error) {
 	if !r.Kind.Valid() || r.Kind.own() {
 		return Entry{}, fmt.Errorf("receipts: kind %q is not on the list of what can be appended", r.Kind)
@@ -195,26 +223,51 @@ func (l *Log) Append(r *Record) (Entry, error) {
 	if r.Kind.counts() && r.Count == 0 {
 		return Entry{}, fmt.Errorf("receipts: a %s stands for one attempt at least", r.Kind)
 	}
-	entry, b, err := l.enqueue(r)
-	if err != nil || l.interval {
+	entry, b, late, err := l.enqueue(r)
+	if err != nil {
 		return entry, err
 	}
-	<-b.done
-	if b.err != nil {
-		return Entry{}, b.err
+	if !l.interval {
+		select {
+		case <-b.done:
+		case <-late:
+		}
+	}
+	select {
+	case <-b.done:
+		if b.err != nil {
+			return Entry{}, b.err
+		}
+	case <-late:
+		return Entry{}, ErrLate
+	default: // in interval mode
 	}
 	return entry, nil
 }
 
+// Promise keeps room for the outcome of an attempt of which r says what is known.
+// It returns ErrUnavailable where Append would.
+func (l *Log) Promise(r *Record) error {
+	owed := owedTo(r)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.admitLocked(owed); err != nil {
+		return err
+	}
+	l.space.taken += owed
+	r.room = owed
+	return nil
+}
+
 // enqueue puts r into the batch that is filling and returns it.
-func (l *Log) enqueue(r *Record) (Entry, *batch, error) {
+func (l *Log) enqueue(r *Record) (Entry, *batch, <-chan struct{}, error) {
 	if r.ID == "" {
 		r.ID = l.newID()
 	}
 	r.Replica, r.Interval = l.replica, l.interval
-	b, s, index, err := l.place(r)
+	b, s, index, late, err := l.place(r)
 	if err != nil {
-		return Entry{}, nil, err
+		return Entry{}, nil, nil, err
 	}
 	if r.Seq > 1 || s.branch == nil { // or else place has done it
 		l.encode(s, r, index)
@@ -224,26 +277,72 @@ func (l *Log) enqueue(r *Record) (Entry, *batch, error) {
 		entry.Tree, entry.TreeIndex = s.branch.origin, r.Seq-1
 	}
 	b.encoding.Done() // from here on the slot is the committer's
-	return entry, b, nil
+	return entry, b, late, nil
+}
+
+// admitLocked waits until there is room for so many bytes and one record more. It
+// returns why nothing is taken.
+func (l *Log) admitLocked(cost int64) error {
+	for {
+		if l.failure != nil || l.closing || l.contradicted != nil {
+			return ErrUnavailable
+		}
+		if err := l.stalledLocked(); err != nil {
+			return err
+		}
+		room := l.space.has(cost)
+		if room && len(l.filling.slots) < maxBatch {
+			return nil
+		}
+		if !room {
+			l.space.ask(cost, l.clock.Now())
+			l.nudge()
+		}
+		l.room.Wait()
+	}
 }
 
 // place gives r its index, sequence and time, in one order. A place once given
 // is filled: nothing between here and the write can refuse a record.
-func (l *Log) place(r *Record) (*batch, *slot, uint64, error) {
+func (l *Log) place(r *Record) (*batch, *slot, uint64, <-chan struct{}, error) {
 	s := slots.Get().(*slot)
+	cost, owed := costOf(r), int64(0)
+	if r.Kind == KindIntent {
+		owed = owedTo(r)
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for l.failure == nil && !l.closing && len(l.filling.slots) >= maxBatch {
-		l.room.Wait()
+	if r.Kind == KindOutcome && r.room > 0 {
+		if l.failure != nil || l.closing || l.contradicted != nil {
+			return nil, nil, 0, nil, ErrUnavailable
+		}
+		l.space.taken -= r.room
+	} else if err := l.admitLocked(cost + owed); err != nil {
+		return nil, nil, 0, nil, err
 	}
-	if l.failure != nil || l.closing || l.contradicted != nil {
-		return nil, nil, 0, ErrUnavailable
-	}
+	l.space.taken += owed
+	r.room = owed
 	if r.Time.IsZero() {
 		r.Time = l.clock.Now()
 	}
 	b, index := l.filling, l.next
-	l.putLocked(s, r)
+	l.putLocked(s, r, cost)
+	l.nameLocked(s, r, index)
+	n := len(b.slots)
+	if b.since.IsZero() {
+		b.since = l.clock.Now()
+	}
+	if n == 1 && l.interval {
+		b.began = l.clock.Now()
+	}
+	if n == 1 || n == maxBatch || n == manyRefusals || r.Kind != KindRefusal && b.calls == 1 {
+		l.nudge() // patienceLocked has another answer now
+	}
+	return b, s, index, b.late, nil
+}
+
+// nameLocked has a record of a tenant count for its tree. The first one it spells.
+func (l *Log) nameLocked(s *slot, r *Record, index uint64) {
 	if s.branch != nil && r.Seq == 1 {
 		// Its hash names the tenant's tree, and the next record of the tenant
 		// may be told of it before this one is written.
@@ -253,18 +352,10 @@ func (l *Log) place(r *Record) (*batch, *slot, uint64, error) {
 	if s.branch != nil && l.unbound.IsZero() {
 		l.unbound = l.clock.Now()
 	}
-	n := len(b.slots)
-	if n == 1 && l.interval {
-		b.began = l.clock.Now()
-	}
-	if n == 1 || n == maxBatch || n == manyRefusals || r.Kind != KindRefusal && b.calls == 1 {
-		l.nudge() // patienceLocked has another answer now
-	}
-	return b, s, index, nil
 }
 
-// putLocked puts r at the end of what waits, by the slot s.
-func (l *Log) putLocked(s *slot, r *Record) {
+// putLocked puts r at the end of what waits, by the slot s. It takes cost bytes at most.
+func (l *Log) putLocked(s *slot, r *Record, cost int64) {
 	b := l.branches[r.Tenant]
 	if b == nil {
 		b = new(branch)
@@ -281,6 +372,8 @@ func (l *Log) putLocked(s *slot, r *Record) {
 		l.filling.calls++
 	}
 	l.filling.encoding.Add(1)
+	l.filling.cost += cost
+	l.space.taken += cost
 }
 
 // nudge tells the committer to look again. One that is already on its way is enough.
@@ -318,10 +411,10 @@ func (l *Log) Healthy() error {
 	if l.failure == nil && l.closing {
 		return fmt.Errorf("%w: it is closed", ErrUnavailable)
 	}
-	return cmp.Or(l.failure, l.contradicted)
+	return cmp.Or(l.failure, l.contradicted, l.stalledLocked())
 }
 
 // Stats returns the counters.
 func (l *Log) Stats() Stats {
-	return Stats{Size: l.size.Load(), Appended: l.added.Load(), Batches: l.commits.Load()}
+	return Stats{Size: l.size.Load(), Appended: l.added.Load(), Batches: l.commits.Load(), Missed: l.gaps.Load(), Free: l.free.Load()}
 }

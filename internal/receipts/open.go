@@ -136,11 +136,11 @@ func (l *Log) load() (*past, error) {
 	if len(l.grown.waiting) > 0 {
 		l.unbound = l.clock.Now()
 	}
-	l.filling, l.wroteAt = newBatch(l.next, 0), l.clock.Now()
+	l.filling, l.wroteAt, l.missing = newBatch(l.next, 0), l.clock.Now(), make(counts)
 	if p.begun {
-		l.segment, err = openSegment(l.disk, l.folder, p.last, p.end, l.limit)
+		l.segment, err = openSegment(l.disk, l.folder, p.last, p.end)
 	} else {
-		l.segment, err = createSegment(l.disk, l.folder, 0, l.limit)
+		l.segment, l.space.reserved, err = createSegment(l.disk, l.folder, 0, firstRoom, l.limit)
 	}
 	if err != nil {
 		return nil, err
@@ -161,6 +161,8 @@ func (l *Log) load() (*past, error) {
 	l.newest.Store(&signed)
 	l.size.Store(l.tree.size)
 	l.signed = signed
+	l.space.end = l.segment.size + headerRoom + frame
+	l.space.reserved = max(l.space.reserved, l.segment.size)
 	// The empty tree's checkpoint is never stored: it says nothing.
 	l.signedIn = l.tree.size == 0 || w.lastCheckpoint == l.tree.size
 	l.published = l.tree.size == 0
@@ -188,12 +190,13 @@ func (l *Log) begin(p *past, size uint64) error {
 		records = append(records, &r)
 	}
 	var last *batch
+	var late <-chan struct{}
 	for _, r := range records {
-		_, b, err := l.enqueue(r)
+		_, b, tooLate, err := l.enqueue(r)
 		if err != nil {
 			return err
 		}
-		last = b
+		last, late = b, tooLate
 	}
 	if len(open) > 0 {
 		l.logger.Warn("calls of the last run have no outcome and are recorded as unknown", "count", len(open))
@@ -201,6 +204,10 @@ func (l *Log) begin(p *past, size uint64) error {
 	if last == nil || l.interval {
 		return nil
 	}
-	<-last.done
-	return last.err
+	select {
+	case <-last.done:
+		return last.err
+	case <-late:
+		return l.Healthy()
+	}
 }

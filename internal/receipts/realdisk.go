@@ -5,6 +5,8 @@ import (
 	"io"
 	"io/fs"
 	"os"
+
+	"golang.org/x/sys/unix"
 )
 
 // realDisk is the operating system's.
@@ -40,6 +42,15 @@ type realFile struct {
 
 func (f *realFile) sync() error           { return syncData(f.File) }
 func (f *realFile) reserve(n int64) error { return reserve(f.File, n) }
+
+func (f *realFile) free() (free, total int64, err error) {
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(int(f.Fd()), &fs); err != nil {
+		return 0, 0, err
+	}
+	size := int64(fs.Bsize)
+	return int64(fs.Bavail) * size, int64(fs.Blocks) * size, nil
+}
 
 func (f *realFile) isAt(path string) bool {
 	if f.self == nil {

@@ -137,6 +137,9 @@ type Record struct {
 
 	Cut bool // the record was over the size limit and its long texts were shortened
 
+	// room is what the log keeps for the record that ends this one's attempt.
+	room int64
+
 	// Seq is the record's place among those of its tenant, from 1 without a
 	// gap. The log sets it; a caller's value is ignored.
 	Seq uint64

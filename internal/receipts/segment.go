@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"syscall"
 )
 
 const segmentSize = 64 << 20
@@ -14,35 +15,79 @@ type segment struct {
 	path  string
 	first uint64
 	size  int64 // where the next byte goes; nothing stands behind it
+
+	believed bool // the file system keeps no room, and is believed to have what it says is free
 }
 
-// createSegment begins the file for the entries from first on. Its header is
-// written with its first batch.
-func createSegment(d disk, folder string, first uint64, limit int64) (*segment, error) {
+// createSegment begins the file for the entries from first on, with room for need
+// bytes of them. Its header is written with its first batch. The second result is
+// the room that there is. The error is a *noRoom where there is not enough, and
+// then there is no file.
+func createSegment(d disk, folder string, first uint64, need, limit int64) (*segment, int64, error) {
 	path := filepath.Join(folder, segmentName(first))
 	f, err := d.open(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, err
+	if isFull(err) {
+		return nil, 0, &noRoom{err}
 	}
-	_ = f.reserve(limit) // a wish: see openSegment
+	if err != nil {
+		return nil, 0, err
+	}
+	s := &segment{file: f, path: path, first: first}
+	reserved, err := s.reserve(headerRoom+frame, 0, need, limit)
+	if err != nil {
+		if err := errors.Join(f.Close(), d.remove(path)); err != nil {
+			return nil, 0, err
+		}
+		return nil, 0, &noRoom{err}
+	}
 	if err := d.syncDir(folder); err != nil {
 		f.Close()
-		return nil, err
+		return nil, 0, err
 	}
-	return &segment{file: f, path: path, first: first}, nil
+	return s, reserved, nil
 }
 
 // openSegment opens the last file of a log whose good bytes end at size.
-func openSegment(d disk, folder string, first uint64, size, limit int64) (*segment, error) {
+func openSegment(d disk, folder string, first uint64, size int64) (*segment, error) {
 	path := filepath.Join(folder, segmentName(first))
 	f, err := d.open(path, os.O_RDWR, 0)
 	if err != nil {
 		return nil, err
 	}
-	// A file system that cannot do it only loses speed, and a full one is met when
-	// bytes are written.
-	_ = f.reserve(limit)
 	return &segment{file: f, path: path, first: first, size: size}, nil
+}
+
+// reserve has the file system keep room for need bytes from end on, and for more
+// if there is much, where there is room for so many already. It returns for how
+// many there is then; the error says that the disk is full. A file system that
+// cannot keep room is believed to have what it says is free: then a full one may
+// yet be met when bytes are written.
+func (s *segment) reserve(end, reserved, need, limit int64) (int64, error) {
+	free, _, err := s.file.free()
+	if err != nil {
+		free = 1 << 62
+	}
+	wish, least := toReserve(end, reserved, need, limit, free)
+	if wish <= 0 && !s.believed {
+		return reserved, nil
+	}
+	err = s.file.reserve(reserved + wish)
+	if isFull(err) && least < wish {
+		wish, err = least, nil
+		if least > 0 {
+			err = s.file.reserve(reserved + least)
+		}
+	}
+	s.believed = err != nil && !isFull(err)
+	switch {
+	case s.believed && need > free:
+		return end + free, syscall.ENOSPC
+	case s.believed:
+		return min(reserved+max(wish, 0), end+free), nil
+	case err != nil:
+		return reserved, err
+	}
+	return reserved + wish, nil
 }
 
 // write puts b behind what is there; it is not on disk before sync.

@@ -610,13 +610,18 @@ func (f *simFile) sync() error {
 func (f *simFile) reserve(n int64) error {
 	return f.disk.call(SimCall{Op: "reserve", Path: f.path}, func(int) error {
 		free := f.disk.store.space - f.disk.store.used() + f.node.takes(int64(len(f.node.data)))
-		end := int64(len(f.node.data)) + n
-		if end > free {
+		if n > free {
 			return syscall.ENOSPC
 		}
-		f.node.held = max(f.node.held, end)
+		f.node.held = max(f.node.held, n)
 		return nil
 	})
+}
+
+func (f *simFile) free() (free, total int64, err error) {
+	f.disk.store.mu.Lock()
+	defer f.disk.store.mu.Unlock()
+	return max(0, f.disk.store.space-f.disk.store.used()), f.disk.store.space, nil
 }
 
 func (f *simFile) isAt(path string) (is bool) {
