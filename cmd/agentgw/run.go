@@ -20,6 +20,7 @@ import (
 	"agentgw/internal/admin"
 	"agentgw/internal/config"
 	"agentgw/internal/gateway"
+	"agentgw/internal/hangup"
 	"agentgw/internal/ratelimit"
 	"agentgw/internal/receipts"
 	"agentgw/internal/registry"
@@ -211,15 +212,11 @@ func (s *server) accept() {
 		Handler: admin.Handler(s.metrics, s.adminToken, operations{s}), ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout: time.Minute, WriteTimeout: 30 * time.Second, ErrorLog: quiet,
 	}
+	agents := hangup.Listener(s.agentsListener)
 	if s.certificate != nil {
-		s.agents.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: s.certificate.get}
+		agents = hangup.TLSListener(s.agentsListener, &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: s.certificate.get}, s.agents.ReadHeaderTimeout)
 	}
-	go s.serve(func() error {
-		if s.certificate == nil {
-			return s.agents.Serve(s.agentsListener)
-		}
-		return s.agents.ServeTLS(s.agentsListener, "", "")
-	})
+	go s.serve(func() error { return s.agents.Serve(agents) })
 	go s.serve(func() error { return s.operators.Serve(s.operatorsListener) })
 }
 

@@ -20,6 +20,7 @@ var arrows = map[string][]string{
 	"config":      {"literal", "secret"},
 	"explain":     nil,
 	"gateway":     {"config", "explain", "identity", "literal", "ratelimit", "receipts", "registry", "rules", "vault"},
+	"hangup":      nil,
 	"identity":    {"secret"},
 	"literal":     nil,
 	"ratelimit":   nil,

@@ -20,6 +20,7 @@ import (
 
 	"agentgw/internal/config"
 	"agentgw/internal/gateway"
+	"agentgw/internal/hangup"
 	"agentgw/internal/identity"
 	"agentgw/internal/ratelimit"
 	"agentgw/internal/receipts"
@@ -290,7 +291,10 @@ func (s setup) world(t testing.TB, upstream http.HandlerFunc, keys ...*identity.
 	if err := w.gateway.Use(w.settings, snapshot, effective, set, directory); err != nil {
 		t.Fatal(err)
 	}
-	w.server = httptest.NewServer(w.gateway.Handler())
+	w.server = httptest.NewUnstartedServer(w.gateway.Handler())
+	w.server.Listener = hangup.Listener(w.server.Listener)
+	w.server.Config.ReadHeaderTimeout = 10 * time.Second
+	w.server.Start()
 	t.Cleanup(w.server.Close)
 	t.Cleanup(w.gateway.Close)
 	return w
