@@ -225,6 +225,7 @@ func (l *Log) commit(b *batch) {
 	close(b.done)
 	l.growLocked(b, done.tiles)
 	l.trees.Unlock()
+	l.index.written(l.segment.size - done.at)
 	for _, s := range b.slots {
 		slots.Put(s)
 	}
@@ -477,6 +478,7 @@ func (l *Log) publish(durable bool) error {
 
 // finish is what Close does after the committer has ended.
 func (l *Log) finish() error {
+	l.index.work.Wait()
 	if n := l.missing.total(); n > 0 {
 		l.logger.Error("attempts have no record, and the log ends without saying so", "folder", l.folder, "attempts", n)
 	}

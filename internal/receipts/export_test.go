@@ -125,3 +125,13 @@ func ForgeProof(dir, origin string, lines [][]byte, index int) ([]byte, error) {
 // Nudge has the log look again at what it has to say of itself: a test's clock may
 // have gone on between its look at the clock and its wait.
 func Nudge(l *Log) { l.nudge() }
+
+// SetIndex has the index brought up to date after so many bytes, in blocks of so
+// many entries.
+func SetIndex(o *Options, every int64, entries uint32) { o.indexEvery, o.indexBlock = every, entries }
+
+// Index brings the indexes of a log that nobody writes up to date.
+func Index(folder string, entries uint32) error {
+	x := indexing{disk: realDisk{}, folder: folder, most: entries}
+	return x.catchUp(func() bool { return false })
+}

@@ -57,6 +57,8 @@ type Options struct {
 	segmentSize int64         // tests: 0 is segmentSize
 	newID       func() string // tests: nil is NewID
 	keepRecent  int           // tests: 0 is keepRecent
+	indexEvery  int64         // tests: 0 is indexEvery
+	indexBlock  uint32        // tests: 0 is blockEntries
 }
 
 // Entry says where a record stands in the log.
@@ -168,6 +170,7 @@ type Log struct {
 	recent  recent
 
 	searching sync.Mutex // one search through the segments at a time
+	index     indexer
 }
 
 // batch is what is committed together. Places are given out under Log.mu; the

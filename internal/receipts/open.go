@@ -48,6 +48,7 @@ func Open(dir string, o Options) (*Log, error) {
 	}
 	l.lock = lock
 	started := l.tree.size
+	l.index.written(p.end + 256*int64(p.last)) // about
 	go l.run()
 	err = l.begin(p, started)
 	if err == nil && l.anchor != nil {
@@ -115,6 +116,8 @@ func open(dir, folder string, o Options) (*Log, *past, error) {
 		l.newID = o.newID
 	}
 	l.recent.keep = cmp.Or(o.keepRecent, keepRecent)
+	l.index = indexer{indexing: indexing{disk: o.disk, folder: folder, most: cmp.Or(o.indexBlock, blockEntries)},
+		every: cmp.Or(o.indexEvery, indexEvery), stopped: l.isClosing, logger: l.logger}
 	if l.anchor, err = anchorAt(o.Anchor, key.verify); err != nil {
 		return nil, nil, err
 	}

@@ -43,6 +43,15 @@ func skim(line []byte) (r Record, ok bool) {
 	return r, r.Kind.Valid() && r.Kind != KindHeads // whose heads are wanted
 }
 
+// glance reads kind, id and time of a record line, where they are spelled as they
+// are; the time as text, of which the earlier is the smaller.
+func glance(line []byte) (kind Kind, id, t string, ok bool) {
+	k, rest, ok1 := textAfter(line, recordPrefix)
+	i, rest, ok2 := textAfter(rest, `,"id":"`)
+	m, _, ok3 := textAfter(rest, `,"t":"`)
+	return Kind(k), string(i), string(m), ok1 && ok2 && ok3
+}
+
 // textAfter cuts a text off that stands after prefix and holds nothing escaped.
 func textAfter(line []byte, prefix string) (text, rest []byte, ok bool) {
 	line, ok = bytes.CutPrefix(line, []byte(prefix))
