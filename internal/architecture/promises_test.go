@@ -51,7 +51,7 @@ var promises = []struct {
 		{"A slot comes back once, whatever becomes of the call", []string{"ratelimit: TestContract/ReleaseIsOnce TestContract/ReleaseAfterPanic TestLostTicket", "gateway: TestStreamsEnd"}},
 		{"Concurrent calls of a tenant are decided as if they had come one after the other", []string{"ratelimit: TestContract/ATenantIsLinearizable TestContract/ATenantIsLinearizableInTime TestContract/AKeyIsLinearizable TestContract/AKeyIsLinearizableAcrossLimits"}},
 		{"Who waits for a slot is served in order, pays once, waits no longer than the bound, and leaves nothing behind", []string{"ratelimit: TestContract/FirstComeFirstServed TestContract/NobodyOvertakes TestContract/TokensAreTakenOnce TestContract/WaitingIsBounded TestContract/LeavingGivesAllBack TestContract/QueueAgainstANaiveBook TestContract/AQueueIsLinearizable"}},
-		{"Between tenants that wait the slots go by weight", []string{"ratelimit: TestSharesAreByWeight"}},
+		{"Tenants that wait share the time of the slots by weight, however long their calls last, each pool by itself; who comes is served at once, and nobody pays for what nobody wanted", []string{"ratelimit: TestSharesAreByWeight TestContract/SlotsAreSharedByTime TestContract/APoolHasTurnsOfItsOwn TestContract/NobodyPaysForWhatNobodyWanted", "gateway: TestSlotsAreSharedByWeight"}},
 	}},
 	{"Neighbours", []promise{
 		{"A tenant far beyond its limit costs another not one call", []string{"agentgw: TestNoisyNeighbour", "ratelimit: TestContract/ATenantIsNotDrainedByOneKey"}},

@@ -231,7 +231,7 @@ func (c way) run(t *testing.T, protocol string, n int) {
 	within(t, limit, "every call has ended at the upstream", func() bool { return d.gone.Load() == int64(n) })
 	within(t, 2*time.Second, "all slots are free", func() bool {
 		process, service := d.room(n)
-		return d.inFlight("tenant:wide") == 0 && process == n && service == n
+		return d.inFlight("tenant:wide") == 0 && process == n && service == n && d.pooled() == 0
 	})
 	c.checkClients(d)
 	c.checkReceipts(d, n)

@@ -265,6 +265,7 @@ func (s setup) world(t testing.TB, upstream http.HandlerFunc, keys ...*identity.
 	options := ratelimit.Options{Clock: w.nanos, Epoch: w.clock.Now().UnixNano()}
 	if s.limiter != nil {
 		s.limiter(&options)
+		w.nanos = options.Clock
 	}
 	w.limiter = ratelimit.NewLocal(options)
 	clock := clockwork.Clock(w.clock)
@@ -356,6 +357,16 @@ func (w *world) do(r *http.Request) told {
 func (w *world) inFlight(tenant string) int64 {
 	_, slots := w.limiter.Peek(ratelimit.NewTenant(ratelimit.Registered, tenant, ratelimit.Limit{}, 1000), 0)
 	return 1000 - slots.Remaining
+}
+
+// pooled is how many slots of process and services are taken, by the count of each pool
+// and by those of tenants, together: 0 only if all agree that there are none.
+func (w *world) pooled() (n int64) {
+	st := w.limiter.Stats()
+	for _, p := range append(st.Services, st.Process) {
+		n += max(p.InFlight, -p.InFlight) + p.OfTenants
+	}
+	return n
 }
 
 func (w *world) upstreamRequests() int {

@@ -45,7 +45,7 @@ func (w *world) queueLevels() string {
 // nothingIsLeft holds that nobody waits, no slot is taken, and a call runs.
 func (w *world) nothingIsLeft(t *testing.T, what string) {
 	t.Helper()
-	eventually(t, what+": no slot is taken and nobody waits", func() bool { return w.waiting() == 0 && w.inFlight("tenant:t") == 0 })
+	eventually(t, what+": no slot is taken and nobody waits", func() bool { return w.waiting() == 0 && w.inFlight("tenant:t") == 0 && w.pooled() == 0 })
 	w.act("k", plainCall("tools", "")).want(t, "a call after: "+what, 200, "", "")
 }
 
@@ -196,7 +196,7 @@ func TestHangUpWhileWaiting(t *testing.T) {
 				hangUp := hungUp()
 				go end()
 				hangUp()
-				eventually(t, "no slot is taken", func() bool { return w.waiting() == 0 && w.inFlight("tenant:t") == 0 })
+				eventually(t, "no slot is taken", func() bool { return w.waiting() == 0 && w.inFlight("tenant:t") == 0 && w.pooled() == 0 })
 				w.clock.Advance(time.Minute)
 				end = w.hold(up, "k", streamCall("tools", ""))
 			}
@@ -224,7 +224,7 @@ func TestDrainEmptiesTheQueue(t *testing.T) {
 		got.want(t, "draining", 503, "draining", "")
 		got.retryAfter(t)
 	}
-	eventually(t, "nobody waits", func() bool { return w.waiting() == 0 && w.inFlight("tenant:t") == 0 })
+	eventually(t, "nobody waits", func() bool { return w.waiting() == 0 && w.inFlight("tenant:t") == 0 && w.pooled() == 0 })
 	refused := 0
 	for _, r := range w.ledger.all() {
 		if r.Kind == receipts.KindRefusal && r.Code == "draining" && r.Status == 503 {
@@ -318,7 +318,7 @@ func TestReloadServesThoseThatWait(t *testing.T) {
 		w.use("services:\n"+serviceLine("else", ""), key)
 		end()
 		(<-got).want(t, "its tenant and service are gone", 200, "", "")
-		eventually(t, "nothing is left", func() bool { return w.waiting() == 0 && w.inFlight("tenant:t") == 0 })
+		eventually(t, "nothing is left", func() bool { return w.waiting() == 0 && w.inFlight("tenant:t") == 0 && w.pooled() == 0 })
 	})
 }
 

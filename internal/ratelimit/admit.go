@@ -1,6 +1,9 @@
 package ratelimit
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // freeRefusals is how many times a key's rate and burst of concurrency refusals
 // cost the key nothing.
@@ -284,15 +287,17 @@ func (l *Local) refuseFull(v *Verdict, a *Admission, tenant *slots, own int64, s
 // and process if they have a cap.
 func (l *Local) occupyLocked(a *Admission, tenant *entry, own *Ref, service *pool, now int64) Ticket {
 	s := tenant.slots
-	s.most = own.slots
+	if most := int32(min(math.MaxInt32, own.slots)); tenant.most != most {
+		tenant.most = most
+	}
 	if s.all.n == 0 {
 		tenant.pinLocked()
 	}
 	// Only now that the tenant is pinned is it sure that whoever makes a pool
 	// count looks at these slots after this.
-	s.all.enter(&l.process, a.Process > 0)
+	s.all.enter(&l.process, a.Process > 0, now)
 	at := s.visit(service)
-	at.enter(service, a.Service.slots > 0)
+	at.enter(service, a.Service.slots > 0, now)
 	var guest *Ref
 	if over := tenant.host(); over != nil {
 		guest = own

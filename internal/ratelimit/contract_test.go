@@ -15,10 +15,14 @@ func TestContract(t *testing.T) {
 		const epoch = 1_790_000_000_123 * int64(time.Millisecond)
 		now := new(atomic.Int64)
 		return limitertest.Subject{
-			Limiter: ratelimit.NewLocal(ratelimit.Options{Epoch: epoch}),
+			Limiter: ratelimit.NewLocal(ratelimit.Options{Epoch: epoch, Clock: clock{now}}),
 			Epoch:   epoch,
 			Now:     now.Load,
 			Advance: func(d time.Duration) { now.Add(int64(d)) },
 		}
 	})
 }
+
+type clock struct{ now *atomic.Int64 }
+
+func (c clock) Nanos() int64 { return c.now.Load() }

@@ -18,8 +18,9 @@
 //   - A call may wait for its slots ([Local.Enter]), and pays its tokens once. After
 //     every change nobody is left waiting who could run. Within a tenant the first
 //     that came is first, except that who waits for a full service holds up none that
-//     waits for another; between tenants slots of a service and of the process are
-//     shared by weight; and who comes overtakes nobody who could use the same slot.
+//     waits for another; between tenants the time of the slots of a service and of
+//     the process is shared by weight, each pool by itself; and who comes overtakes
+//     nobody who could use the same slot.
 //     Who leaves gives back all that it took.
 //   - A refusal's wait is true: were nobody else calling, the same call made
 //     that much later is admitted, and one nanosecond earlier it is not. A slot

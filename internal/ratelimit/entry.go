@@ -38,6 +38,7 @@ type entry struct {
 	rare  *rare  // nil until it is needed
 	// lingers: in its shard's linger. Changed under the shard's lock as well.
 	lingers bool
+	most    int32 // of a tenant: the cap at the last admission, for operators
 }
 
 // newEntry returns an empty entry for k. What a tenant's calls touch is made in
@@ -64,6 +65,8 @@ type rare struct {
 	free bucket
 	// host is where an overflow entry belongs.
 	host *overflow
+	// passes are those of a tenant, one for each pool where it has waited.
+	passes []pass
 	// refused is the last refusal of the tenant, for operators.
 	refused Refusal
 }

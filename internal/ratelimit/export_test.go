@@ -54,3 +54,20 @@ func (l *Local) peekSlots(table Table, tenant string, most int64) Reading {
 	_, slots := l.Peek(NewTenant(table, tenant, Limit{}, most), 0)
 	return slots
 }
+
+// wantInFlight holds that so many calls run, by the count of each pool and by those of
+// tenants alike.
+func (l *Local) wantInFlight(t interface {
+	Helper()
+	Errorf(string, ...any)
+}, want int64) {
+	t.Helper()
+	st := l.Stats()
+	services, ofTenants := int64(0), int64(0)
+	for _, s := range st.Services {
+		services, ofTenants = services+s.InFlight, ofTenants+s.OfTenants
+	}
+	if got := [4]int64{st.Process.InFlight, st.Process.OfTenants, services, ofTenants}; got != [4]int64{want, want, want, want} {
+		t.Errorf("in flight by process, its tenants, services, and theirs: %d, want %d", got, want)
+	}
+}

@@ -11,18 +11,25 @@ import "cmp"
 // somebody could hold more than all do.
 //
 // A share need not be whole: under a cap of 3 for four tenants each has three
-// quarters of a slot, and none or one. Of those below their share the one whose
-// pass is smallest is next, which goes on by 1/weight with each slot that a tenant
-// gets (stride scheduling: Waldspurger and Weihl, 1995). A tenant that begins to
-// wait does so where the last was served, and has saved up nothing (as in start-time
-// fair queueing: Goyal, Vin and Cheng, 1996). So what cannot be divided at once is
-// in turn.
+// quarters of a slot, and none or one. Of those below their share the one whose pass
+// is smallest is next: the time for which it has had slots of the pool, by weight.
+// This is start-time fair queueing as it was made for processors (Goyal, Guo and Vin,
+// 1996; the virtual run time of Linux' CFS): nobody says beforehand how long a call
+// will take, so that it is charged as it runs, and one whose calls last ten times as
+// long gets a tenth of the turns. Deficit and surplus round robin (Shreedhar and
+// Varghese, 1995) need to know that before, or turns in a fixed order. Kubernetes'
+// priority and fairness charges an estimate and corrects it at the end, because it
+// goes by nothing but passes, and those that start at one instant must not all be the
+// same tenant's; here the share sees to that.
 //
-// Nor does it pay for what it was served before. Where passes alone decide, none lies
-// more than its own stride beyond the smallest. But they go on with every slot, also
-// where the share decided or nobody else wanted it, and one pass serves all pools: so
-// at each decision a pass that lies further ahead than some turns is taken back to
-// that, and whatever a tenant was served before delays it by no more than those.
+// A pool has a pass too: the least of those that last competed for it. Nobody stands
+// behind it: a tenant that begins to wait, or could not run for a while, has saved
+// up nothing. And nobody stands further ahead of it than some turns of its own, each
+// as long as its calls are on average: for what it had of a pool while nobody else
+// wanted it it does not pay, but by so much. It stays while a tenant has no rival, as
+// that may be on its way: one that calls again when its call has ended is missing only
+// for a moment. Each pool has its own, and what a tenant has of one does not delay it
+// at another.
 //
 // Why not the smallest in-use/weight, as schedulers of clusters have it: with few
 // slots it takes no heed of weight. Of 3 slots for the weights 1, 1, 2 it gives each
@@ -30,32 +37,40 @@ import "cmp"
 // whose call ended. And the smallest (in-use+1)/weight starves the light: of 5 slots
 // a tenant of weight 10 keeps all, as 5/10 is less than 1/1.
 //
-// A call that takes a slot of its service and one of the process is held to the
-// process first: only among those that are below their share of that, or of those
-// that are not if there are none, does the service's count.
+// A call may take a slot of its service and one of the process. If the process has
+// fewer than there are claims, it is what they compete for, and only among those that
+// are below their share of it, or of those that are not if there are none, does the
+// service's count. Else each has its slot of the process, and competes with those at
+// its service.
 
-// stride is how far the pass of a tenant of weight 1 goes on.
-const stride = 1 << 20
+// turnsAhead is how many turns of its own a tenant's pass may lie ahead. One that
+// calls again only when its call has ended stands one ahead, or several where calls
+// are not all as long as their average.
+const turnsAhead = 4
 
-// turnsAhead is how many turns of its own a pass may lie ahead. One would do where
-// passes alone decide. Where the share does too, passes keep count of what it gave to
-// whom too often: fewer turns than these lose count, and shares of few slots stray from
-// the weights by more than a fiftieth.
-const turnsAhead = 16
+// turnTime is what a turn counts for besides the time that it lasts: so they take
+// turns even in time that stands still.
+const turnTime = 1_000
 
 // claim is the first call of a tenant that could run now.
 type claim struct {
-	process, service stake
-	weight           int64 // at least 1
-	pass             int64
-	since            uint64 // smaller: waits for longer
+	stakes [2]stake // of process and of service
+	weight int64    // at least 1
+	turn   int64    // what a turn of its own adds to its pass, on average
+	since  uint64   // smaller: waits for longer
 }
 
-// stake is how many slots of a pool the tenant holds. The pool is its number among
-// those given to next, or uncapped.
+const (
+	ofProcess = iota
+	ofService
+)
+
+// stake is how a tenant stands at a pool. The pool is its number among those given
+// to next, or uncapped.
 type stake struct {
 	pool  int
-	holds int64
+	holds int64 // slots
+	ahead int64 // its pass, less the pool's
 }
 
 const uncapped = -1
@@ -64,36 +79,63 @@ const uncapped = -1
 type division struct {
 	free          int64 // at least 1
 	slots, weight int64 // all that claimants hold, and their weights; see next
+	advance       int64 // by how much the pool's pass goes on; see next
 }
 
 // next returns which of the claims, of which there is at least one, is to be
-// granted, and takes back passes that lie too far ahead. Of pools only free is read.
+// granted, and how far the passes of pools go on. Of pools only free is read.
 func next(claims []claim, pools []division) int {
-	for _, c := range claims {
-		for _, s := range [...]stake{c.process, c.service} {
+	oldest := 0
+	for i, c := range claims {
+		for _, s := range c.stakes {
 			if s.pool != uncapped {
 				pools[s.pool].slots += s.holds
 				pools[s.pool].weight += c.weight
 			}
 		}
-	}
-	best := 0
-	for i := range claims {
-		if before(&claims[i], &claims[best], pools) < 0 {
-			best = i
+		if c.since < claims[oldest].since {
+			oldest = i
 		}
 	}
+	which := ofProcess
+	if p := claims[oldest].stakes[ofProcess].pool; p == uncapped || pools[p].free >= int64(len(claims)) {
+		which = ofService
+	}
+	pool := claims[oldest].stakes[which].pool
+	if pool == uncapped {
+		return oldest
+	}
+	pools[pool].advance = advance(claims, which, pool)
+	best := oldest
 	for i := range claims {
-		claims[i].pass = min(claims[i].pass, claims[best].pass+turnsAhead*stride/claims[i].weight)
+		if claims[i].stakes[which].pool == pool && before(&claims[i], &claims[best], which, pools) < 0 {
+			best = i
+		}
 	}
 	return best
 }
 
-func before(a, b *claim, pools []division) int {
+// advance returns how far the pass of a pool goes on, at which the claims compete.
+func advance(claims []claim, which, pool int) int64 {
+	least, far := int64(1<<63-1), int64(0)
+	for _, c := range claims {
+		if s := c.stakes[which]; s.pool == pool {
+			least, far = min(least, s.ahead), max(far, s.ahead-turnsAhead*c.turn)
+		}
+	}
+	return max(least, far)
+}
+
+func before(a, b *claim, which int, pools []division) int {
+	order := 0
+	if which == ofProcess {
+		order = cmp.Compare(a.excess(ofProcess, pools), b.excess(ofProcess, pools))
+	}
+	from := pools[a.stakes[which].pool].advance
 	return cmp.Or(
-		cmp.Compare(a.excess(a.process, pools), b.excess(b.process, pools)),
-		cmp.Compare(a.excess(a.service, pools), b.excess(b.service, pools)),
-		cmp.Compare(a.pass, b.pass),
+		order,
+		cmp.Compare(a.excess(ofService, pools), b.excess(ofService, pools)),
+		cmp.Compare(max(from, a.stakes[which].ahead), max(from, b.stakes[which].ahead)),
 		cmp.Compare(a.since, b.since),
 	)
 }
@@ -102,7 +144,8 @@ func before(a, b *claim, pools []division) int {
 const manySlots = 1 << 40
 
 // excess is 0 if the tenant holds less than its share of a pool, else 1.
-func (c *claim) excess(s stake, pools []division) int {
+func (c *claim) excess(which int, pools []division) int {
+	s := c.stakes[which]
 	if s.pool == uncapped {
 		return 0
 	}

@@ -22,7 +22,6 @@ type line struct {
 	mu      sync.Mutex
 	parties map[tenantName]*party
 	came    uint64 // how many ever waited
-	pass    int64  // of the tenant that was served last, before it was
 	process int64  // the cap of the process that holds for those that wait
 
 	// What nextLocked looks at, here to be made once, and how many times it did.
@@ -39,7 +38,6 @@ type party struct {
 	own     *Ref // under the cap that holds for them
 	lanes   []*lane
 	waiting int64
-	pass    int64  // its tenant's, while it waits
 	full    uint64 // the look that last found it at its own cap
 }
 
@@ -69,7 +67,7 @@ func (l *Local) enterLine(c Charge, a *Admission, service *pool, queue, now int6
 	}
 	p = &Place{local: l, admission: *a, pool: service, key: c, state: arriving}
 	stands := waits
-	if ahead := l.putLocked(p, now); ahead >= queue {
+	if ahead := l.putLocked(p); ahead >= queue {
 		stands = lacks
 	}
 	l.serveLocked(now)
@@ -92,16 +90,14 @@ func (l *Local) enterLine(c Charge, a *Admission, service *pool, queue, now int6
 
 // putLocked puts p at the end of the line, where the caps that it brings hold for all
 // of its tenant, and returns how many of those are there already.
-func (l *Local) putLocked(p *Place, now int64) (ahead int64) {
+func (l *Local) putLocked(p *Place) (ahead int64) {
 	q, own := &l.line, p.admission.holder()
 	q.waiting.Add(1)
 	q.process = p.admission.Process
 	name := tenantName{own.table, own.partition}
 	with := q.parties[name]
 	if with == nil {
-		tenant := l.lockTenant(own, now)
-		with = &party{name: name, pass: max(tenant.slots.pass, q.pass)}
-		tenant.unlockTenant()
+		with = &party{name: name}
 		q.parties[name] = with
 	}
 	ahead = with.waiting
@@ -205,8 +201,8 @@ func (l *Local) nextLocked(now int64) (arrives *Place) {
 		return arrives
 	}
 	best := q.firsts[next(q.claims, q.pools)]
-	for i, first := range q.firsts {
-		first.party.pass = q.claims[i].pass
+	for i := range q.of {
+		q.of[i].pass += q.pools[i].advance
 	}
 	return best
 }
@@ -229,12 +225,13 @@ func (q *line) lookLocked(p *pool, most int64) (number int, full bool) {
 // claimLocked returns the first of a tenant's calls that could run, if any: one
 // that waits for a service that is full holds up none that waits for another.
 func (l *Local) claimLocked(p *party, process int, now int64) (c claim, first *Place) {
+	service := uncapped
 	for _, a := range p.lanes {
 		if a.first == nil || first != nil && first.since < a.first.since {
 			continue
 		}
 		if number, full := l.line.lookLocked(a.pool, a.service.slots); !full {
-			first, c.service.pool = a.first, number
+			first, service = a.first, number
 		}
 	}
 	if first == nil {
@@ -247,8 +244,11 @@ func (l *Local) claimLocked(p *party, process int, now int64) (c claim, first *P
 		p.full = l.line.looks
 		return c, nil
 	}
-	c.process, c.service.holds = stake{process, used}, tenant.slots.at(first.lane.pool)
-	c.weight, c.pass, c.since = p.own.share(), p.pass, first.since
+	s, at := tenant.slots, tenant.slots.at(first.lane.pool)
+	c.weight, c.since = p.own.share(), first.since
+	c.turn = (s.hold + turnTime) / c.weight
+	c.stakes[ofProcess] = tenant.stakeLocked(process, &l.process, s.all, used, c.weight, now)
+	c.stakes[ofService] = tenant.stakeLocked(service, first.lane.pool, at, int64(at.n), c.weight, now)
 	return c, first
 }
 
@@ -282,9 +282,13 @@ func (l *Local) grantLocked(p *Place, now int64) {
 		p.ticket = l.occupyLocked(a, tenant, party.own, p.pool, now)
 		tenant.unlockTenant()
 	} else {
-		l.line.pass = party.pass
-		party.pass += stride / party.own.share()
-		tenant.slots.pass = party.pass
+		weight := party.own.share()
+		if a.Process > 0 {
+			tenant.servedLocked(&l.process, tenant.slots.all, weight, now)
+		}
+		if a.Service.slots > 0 {
+			tenant.servedLocked(p.pool, tenant.slots.at(p.pool), weight, now)
+		}
 		l.sampleTokensLocked(&v, a, tenant, now)
 		p.ticket = l.occupyLocked(a, tenant, party.own, p.pool, now)
 		tenant.unlockTenant()

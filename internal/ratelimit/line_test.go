@@ -67,9 +67,10 @@ func TestWhoSharesAnEntryWaitsByItself(t *testing.T) {
 			}
 		}
 	}
-	if st := l.Stats(); st.Waiting != 0 || st.Process.InFlight != 0 || len(l.line.parties) != 0 {
+	if st := l.Stats(); st.Waiting != 0 || len(l.line.parties) != 0 {
 		t.Errorf("%+v, %d parties", st, len(l.line.parties))
 	}
+	l.wantInFlight(t, 0)
 }
 
 // TestNobodysCallsWaitToo: those that have no tenant, for a service and beside those
@@ -95,7 +96,8 @@ func TestNobodysCallsWaitToo(t *testing.T) {
 		ticket, _ := place.End(0)
 		ticket.Release()
 	}
-	if st := l.Stats(); st.Waiting != 0 || st.Process.InFlight != 0 {
+	if st := l.Stats(); st.Waiting != 0 {
 		t.Errorf("%+v", st)
 	}
+	l.wantInFlight(t, 0)
 }

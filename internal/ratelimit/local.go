@@ -16,8 +16,9 @@ type Options struct {
 	// whose bucket takes longer to fill stays until it is full.
 	Idle time.Duration
 	// Clock times how long slots are held, for the estimate of when one comes
-	// free, and must have the origin of the times passed in. Without one every
-	// estimate is 1 s.
+	// free and for the shares of tenants that wait, and must have the origin of the
+	// times passed in. Without one every estimate is 1 s; calls that may wait
+	// need it.
 	Clock Clock
 	// Epoch is the Unix time, in nanoseconds, of the origin of the times passed
 	// in: what the windows of rules are aligned to.

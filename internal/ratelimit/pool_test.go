@@ -50,9 +50,10 @@ func TestFirstCapCountsWhatRuns(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		if st := l.Stats(); over.Load() != 0 || st.Services[0].InFlight != 0 || st.Process.InFlight != 0 {
-			t.Fatalf("%d times over the cap, %+v", over.Load(), st)
+		if over.Load() != 0 {
+			t.Fatalf("%d times over the cap", over.Load())
 		}
+		l.wantInFlight(t, 0)
 	}
 }
 
@@ -85,17 +86,10 @@ func TestCapsComeAndGo(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		p := l.service("s")
-		if n := p.inUse.Load(); n != 0 || !p.counts.Load() {
-			t.Fatalf("%d in flight after the last release; counting: %v", n, p.counts.Load())
+		if !l.service("s").whole.Load() {
+			t.Fatal("the service does not count its calls")
 		}
-		l.eachPinned(func(s *slots) {
-			for kept := &s.service; kept != nil; kept = kept.next {
-				if kept.n != 0 {
-					t.Fatalf("a tenant still counts %d", kept.n)
-				}
-			}
-		})
+		l.wantInFlight(t, 0)
 	}
 }
 
@@ -126,13 +120,9 @@ func TestFirstCapFindsEveryCall(t *testing.T) {
 	admit(shared, capped, Admitted)
 	admit(caller, free, Admitted)
 	admit(shared, capped, ConcurrencyLimited)
-	if st := l.Stats(); st.Services[0].InFlight != 6 || st.Process.InFlight != 6 {
-		t.Errorf("%+v", st)
-	}
+	l.wantInFlight(t, 6)
 	for _, ticket := range open {
 		ticket.Release()
 	}
-	if n := l.service("s").inUse.Load(); n != 0 {
-		t.Errorf("%d in flight when all have ended", n)
-	}
+	l.wantInFlight(t, 0)
 }

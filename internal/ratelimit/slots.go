@@ -8,19 +8,24 @@ import "time"
 type slots struct {
 	all     tally // of the process
 	service visit // the same calls by service, the first of a list
-	most    int64 // the cap at the last admission, for operators
 	hold    int64 // moving average of the time from admission to release
 	free    *held
-	pass    int64 // the tenant's when it last waited: see next
 }
 
 // tally is how many calls in flight a tenant has of one pool. It is small, as a
 // tenant with its slots fills whole lines of the processor's cache.
 type tally struct {
-	n int32
+	time int64 // see had
+	n    int32
 	// counted: the pool's own number has them too; see pool.
 	counted bool
 }
+
+// had is for how long the tenant has had slots of the pool, each by itself and all
+// together, at now. It goes on with the slots that it has, and costs an addition when
+// a call begins and ends. What it is says nothing, as it may begin anew, but how much
+// more it is than before does.
+func (t *tally) had(now int64) int64 { return t.time + int64(t.n)*now }
 
 // visit is a tenant's calls in flight at one service. It stays where it is.
 type visit struct {
@@ -31,14 +36,21 @@ type visit struct {
 
 // enter counts a call of p that begins. If it took a slot of a capped p already,
 // it is in p's own number.
-func (t *tally) enter(p *pool, took bool) {
+func (t *tally) enter(p *pool, took bool, now int64) {
 	if !t.counted && p.counts.Load() {
 		t.handOver(p)
 	}
 	t.n++
+	t.time -= now
 	if t.counted && !took {
 		p.inUse.Add(1)
 	}
+}
+
+// leave counts one that ends. Giving its slot back is left to the caller.
+func (t *tally) leave(now int64) {
+	t.n--
+	t.time += now
 }
 
 // handOver has p count these calls, and those to come, itself.
@@ -62,14 +74,14 @@ func (s *slots) visit(p *pool) *visit {
 	return v
 }
 
-// at is how many of the calls are of p.
-func (s *slots) at(p *pool) int64 {
+// at is those of the calls that are of p.
+func (s *slots) at(p *pool) tally {
 	for v := &s.service; v != nil; v = v.next {
 		if v.of == p {
-			return int64(v.n)
+			return v.tally
 		}
 	}
-	return 0
+	return tally{}
 }
 
 // full reports whether the cap most leaves no slot. Most 0 is no cap. A lowered

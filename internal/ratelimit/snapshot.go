@@ -42,9 +42,15 @@ type TableStats struct {
 
 // PoolStats is the state of slots that tenants share.
 type PoolStats struct {
-	Name     string
+	Name string
+	// InFlight is how many are in use: by the pool's own count, which its cap is held
+	// against, once it had one.
 	InFlight int64
-	Cap      int64
+	// OfTenants is what tenants hold of it, added up. While calls come and go the two
+	// may differ, as they are not read at one instant. When they do not, a difference
+	// is slots that are lost, or that were given back twice.
+	OfTenants int64
+	Cap       int64
 }
 
 // RuleStats is the state of a rule, in all windows that it had under its name.
@@ -70,7 +76,6 @@ type Stats struct {
 // flight, and at no more than an eighth of a large table's other entries.
 func (l *Local) Stats() Stats {
 	st := Stats{
-		Process:        PoolStats{Name: "process", Cap: l.process.most.Load()},
 		Waiting:        l.line.waiting.Load(),
 		LeakedTickets:  l.leaked.Load(),
 		DoubleReleases: l.doubled.Load(),
@@ -81,16 +86,25 @@ func (l *Local) Stats() Stats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	st.Rules = l.ruleStats()
-	inFlight := map[*pool]int64{}
+	ofTenants := map[*pool]int64{}
 	l.eachPinned(func(s *slots) {
-		st.Process.InFlight += int64(s.all.n)
+		ofTenants[&l.process] += int64(s.all.n)
 		for v := &s.service; v != nil; v = v.next {
-			inFlight[v.of] += int64(v.n)
+			ofTenants[v.of] += int64(v.n)
 		}
 	})
+	st.Process = l.process.stats("process", ofTenants[&l.process])
 	for _, name := range slices.Sorted(maps.Keys(l.services)) {
 		p := l.services[name]
-		st.Services = append(st.Services, PoolStats{Name: name, InFlight: inFlight[p], Cap: p.most.Load()})
+		st.Services = append(st.Services, p.stats(name, ofTenants[p]))
+	}
+	return st
+}
+
+func (p *pool) stats(name string, ofTenants int64) PoolStats {
+	st := PoolStats{Name: name, InFlight: ofTenants, OfTenants: ofTenants, Cap: p.most.Load()}
+	if p.whole.Load() {
+		st.InFlight = p.inUse.Load()
 	}
 	return st
 }
@@ -195,7 +209,7 @@ func (l *Local) describe(t *table, e *entry, now int64) Entry {
 		Waiting:   waiting,
 	}
 	if e.slots != nil {
-		d.InFlight, d.Cap = e.inFlightLocked(), e.slots.most
+		d.InFlight, d.Cap = e.inFlightLocked(), int64(e.most)
 	}
 	if e.rare != nil {
 		d.LastRefusal = e.rare.refused

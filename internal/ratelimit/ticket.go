@@ -87,8 +87,8 @@ func (c *held) giveBack(turn uint64, w *watch) {
 	s := e.slots
 	c.watch, c.next, s.free = w, s.free, c
 	s.hold = averaged(s.hold, lasted)
-	s.all.n--
-	c.service.n--
+	s.all.leave(now)
+	c.service.leave(now)
 	service, all := *c.service, s.all
 	e.bucket.seen = max(e.bucket.seen, now)
 	if all.n == 0 {
