@@ -333,7 +333,11 @@ func (l *Log) header() []byte {
 	if l.segment.size > 0 {
 		return nil
 	}
-	return appendHeader(nil, header{Version: 1, Log: l.key.origin, First: l.segment.first, VKey: l.key.vkey})
+	return l.headerOf(l.segment.first)
+}
+
+func (l *Log) headerOf(first uint64) []byte {
+	return appendHeader(nil, header{Version: 1, Log: l.key.origin, First: first, VKey: l.key.vkey})
 }
 
 // makeRoom begins a new segment where n more bytes would take this one past its size.

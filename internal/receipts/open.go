@@ -148,9 +148,8 @@ func (l *Log) load() (*past, error) {
 	if err != nil {
 		return nil, err
 	}
-	// What was read may be in memory only: the process that wrote it can have
-	// died before its sync. Nothing is signed that is not on disk.
-	err = l.segment.sync()
+	// Nothing is signed that is not on disk.
+	err = errors.Join(rewrite(l.segment.file, p.unsure, p.end), l.segment.sync())
 	if err == nil && l.key.fresh && l.tree.size > 0 {
 		err = l.key.place(l.disk, l.dir) // a first start was killed before it could
 	}
@@ -164,11 +163,14 @@ func (l *Log) load() (*past, error) {
 	l.newest.Store(&signed)
 	l.size.Store(l.tree.size)
 	l.signed = signed
-	l.space.end = l.segment.size + headerRoom + frame
-	l.space.reserved = max(l.space.reserved, l.segment.size)
 	// The empty tree's checkpoint is never stored: it says nothing.
 	l.signedIn = l.tree.size == 0 || w.lastCheckpoint == l.tree.size
 	l.published = l.tree.size == 0
+	if err := l.storeSigned(); err != nil {
+		return nil, errors.Join(err, l.segment.file.Close())
+	}
+	l.space.end = l.segment.size + headerRoom + frame
+	l.space.reserved = max(l.space.reserved, l.segment.size)
 	return p, nil
 }
 
@@ -180,9 +182,6 @@ func (l *Log) begin(p *past, size uint64) error {
 	}
 	if p.sealed { // which it is no longer
 		records = append(records, &Record{Kind: KindHeartbeat})
-	}
-	if p.repair != nil {
-		records = append(records, &Record{Kind: KindRecovery, Recovery: p.repair})
 	}
 	open := slices.SortedFunc(maps.Values(p.intents), func(a, b openIntent) int {
 		return cmp.Compare(a.index, b.index)

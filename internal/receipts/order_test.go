@@ -67,7 +67,9 @@ func ofTheLog(calls []string) []string {
 
 const firstSegment = "00000000000000000000.jsonl"
 
-// TestOrderOfAStart: what is read is synced before anything is signed or written.
+// TestOrderOfAStart: what is read, and its name, is on disk before anything is
+// signed or written behind it; and of what the last process has perhaps not seen
+// onto the disk nothing is believed, it is written again.
 func TestOrderOfAStart(t *testing.T) {
 	dir := t.TempDir()
 	l := openLog(t, dir)
@@ -75,7 +77,7 @@ func TestOrderOfAStart(t *testing.T) {
 	l.Close()
 	var r trace
 	openLog(t, dir, r.set).Close()
-	want := []string{"sync " + firstSegment, "write " + firstSegment, "sync " + firstSegment}
+	want := []string{"sync folder receipts", "write " + firstSegment, "sync " + firstSegment, "sync " + firstSegment, "write " + firstSegment, "sync " + firstSegment}
 	if calls := ofTheLog(r.taken()); len(calls) < len(want) || !slices.Equal(calls[:len(want)], want) {
 		t.Errorf("%q", calls)
 	}
@@ -113,8 +115,8 @@ func TestOrderOfARepair(t *testing.T) {
 	want := []string{
 		"sync folder receipts", // in which quarantine is new
 		"write .new", "sync .new", "rename .new to " + to, "sync folder quarantine",
-		"sync " + firstSegment,                          // the cut
-		"sync " + firstSegment, "write " + firstSegment, // a start's own
+		"write " + firstSegment, "sync " + firstSegment, // the cut and what tells of it
+		"sync folder receipts", "write " + firstSegment, "sync " + firstSegment, // a start's own
 	}
 	if !strings.HasPrefix(to, firstSegment+"-") || !slices.Equal(calls[:len(want)], want) {
 		t.Errorf("%q", calls)

@@ -17,8 +17,8 @@ type past struct {
 	begun   bool   // there is a segment
 	last    uint64 // the first entry of the last one
 	end     int64  // of the good bytes in it
-	repair  *Recovery
-	sealed  bool // its last record is a seal
+	unsure  int64  // from there on nothing shows that they were ever synced
+	sealed  bool   // its last record is a seal
 }
 
 type openIntent struct {
@@ -75,7 +75,7 @@ func (l *Log) read() (*past, *walker, error) {
 		return nil, nil, errNoLog
 	}
 	if damage != nil || w.torn() {
-		if err := l.settle(p, w, damage); err != nil {
+		if err := l.settle(p, w, known, damage); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -114,6 +114,7 @@ func (l *Log) walk(p *past, w *walker, known *checkpoint) (*newestCheckpoints, e
 		return nil
 	})
 	p.begun, p.last, p.end = w.reader.file != nil, w.reader.first, w.reader.offset
+	p.unsure = w.uncheckedFrom(p.last)
 	return checkpoints, err
 }
 

@@ -128,6 +128,12 @@ func (r *reader) bound() error {
 	return nil
 }
 
+// goTo goes on at an offset of the open segment. The numbers of its lines are no
+// longer known.
+func (r *reader) goTo(offset int64) {
+	r.start, r.stop, r.offset = 0, 0, offset
+}
+
 // at is the position of the next line.
 func (r *reader) at() Position {
 	return Position{File: r.name, Offset: r.offset, Line: r.line}

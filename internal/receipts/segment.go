@@ -54,6 +54,10 @@ func openSegment(d disk, folder string, first uint64, size int64) (*segment, err
 	if err != nil {
 		return nil, err
 	}
+	// The process that made it may have died before its name was safe.
+	if err := d.syncDir(folder); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
 	return &segment{file: f, path: path, first: first, size: size}, nil
 }
 

@@ -1,6 +1,7 @@
 package receipts
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -302,6 +303,15 @@ func (d *SimDisk) Read(path string) []byte {
 	return slices.Clone(n.data)
 }
 
+// WritePart does the first bytes of a write that another disk was asked for.
+func (d *SimDisk) WritePart(c SimCall, part int) {
+	d.store.mu.Lock()
+	defer d.store.mu.Unlock()
+	if n, err := d.store.find(c.Path); err == nil {
+		n.write(c.Bytes[:part], c.At)
+	}
+}
+
 // SetFree leaves so many bytes of space. What a file takes is a multiple of 4,096.
 func (d *SimDisk) SetFree(n int64) {
 	d.store.mu.Lock()
@@ -398,7 +408,7 @@ func (d *SimDisk) call(c SimCall, do func(part int) error) error {
 	var err error
 	if f.Err == nil || f.Did || f.Part > 0 {
 		err = do(part)
-	} else if c.node != nil {
+	} else if c.node != nil && !errors.Is(f.Err, syscall.EINTR) {
 		// The system takes what it could not write for written, and does not try
 		// again: https://lwn.net/Articles/752063/
 		c.node.dirty = nil

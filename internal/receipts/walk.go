@@ -72,7 +72,8 @@ type walker struct {
 	grown    grown
 	origin   string
 
-	lastCheckpoint uint64 // the size that the last checkpoint line is for
+	lastCheckpoint uint64   // the size that the last checkpoint line is for
+	checkpointAt   Position // of that line
 
 	held    uint64   // the size of the newest tree that something signed has met
 	sinceAt Position // of the first record after it
@@ -137,6 +138,16 @@ func (w *walker) suspect(signed string, args ...any) *Damage {
 		d.ID, d.What = "", fmt.Sprintf("one of the entries %d to %d is not what %s was signed over", d.Index, last, signed)
 	}
 	return d
+}
+
+// uncheckedFrom is from where on nothing shows that the bytes of the last segment,
+// which begins with entry first, were ever synced: the last checkpoint line is
+// written only once all before it are, and a segment once the one before it is.
+func (w *walker) uncheckedFrom(first uint64) int64 {
+	if w.checkpointAt.File != segmentName(first) {
+		return 0
+	}
+	return w.checkpointAt.Offset
 }
 
 // hold notes that something signed has met the tree as it is. That its signature
@@ -246,7 +257,7 @@ func (w *walker) checkpointLine(e *event) error {
 		}
 		return d
 	}
-	w.lastCheckpoint = c.Size
+	w.lastCheckpoint, w.checkpointAt = c.Size, e.at
 	if w.skimming != nil {
 		w.skimming.forget()
 	}
