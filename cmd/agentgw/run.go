@@ -149,6 +149,7 @@ func start(settings *config.Settings, snapshot *registry.Snapshot, read reader, 
 		return nil, err
 	}
 	s.metrics.Collect(&limiterCollector{s.limiter, s.nanos, s.gateway.NamedTenants, s.live.rules})
+	s.metrics.Collect(&receiptsCollector{s.receipts})
 	go s.live.watchStore(s.background)
 	if read != nil {
 		go s.live.watchFile(s.background)
@@ -158,7 +159,8 @@ func start(settings *config.Settings, snapshot *registry.Snapshot, read reader, 
 	return s, nil
 }
 
-// sweep lets idle limiter entries go, a few at a time.
+// sweep lets idle limiter entries go, a few at a time, and has the receipt log look
+// at its disk.
 func (s *server) sweep() {
 	ticker := s.clock.NewTicker(time.Second)
 	defer ticker.Stop()
@@ -168,6 +170,7 @@ func (s *server) sweep() {
 			return
 		case <-ticker.Chan():
 			s.limiter.Sweep(s.nanos.Nanos())
+			s.receipts.Look()
 		}
 	}
 }
