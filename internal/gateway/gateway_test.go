@@ -5,11 +5,13 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -49,10 +51,13 @@ func (l *ledger) Append(r *receipts.Record) (receipts.Entry, error) {
 		l.once = false
 		panic("a fault of ours")
 	}
-	if l.fail != nil {
+	if l.fail != nil && !errors.Is(l.fail, receipts.ErrLate) {
 		return receipts.Entry{}, l.fail
 	}
 	l.records = append(l.records, *r)
+	if l.fail != nil {
+		return receipts.Entry{}, l.fail
+	}
 	return entryOf(l.records, len(l.records)-1), nil
 }
 
@@ -542,6 +547,86 @@ func TestNoReceiptNoCall(t *testing.T) {
 	if n := w.inFlight("key:k"); n != 0 {
 		t.Errorf("%d slots are still taken", n)
 	}
+	if n := w.ledger.missed[true]; n != 1 || len(w.ledger.missed) != 1 {
+		t.Errorf("counted %v", w.ledger.missed)
+	}
+}
+
+// TestNoRoomForTheOutcomeNoCall: where no intent is asked for, a call whose outcome
+// could not be recorded is not made either.
+func TestNoRoomForTheOutcomeNoCall(t *testing.T) {
+	w := setup{settings: func(s *config.Settings) { s.ReceiptIntent = "never" }}.world(t, hello, everything("k"))
+	w.ledger.fail = receipts.ErrUnavailable
+	got := w.act("k", `{"service":"tools","action":"get","params":{"id":"1"}}`)
+	if got.status != 503 || got.code != "receipt_unavailable" || got.header.Get("X-Should-Retry") != "" || w.upstreamRequests() != 0 {
+		t.Errorf("%d %s %v, %d calls", got.status, got.body, got.header, w.upstreamRequests())
+	}
+}
+
+// TestLateReceipts: the log has taken a record and the disk does not answer. No
+// answer names a receipt, the call is refused or let through as the operator says,
+// nothing is counted as missing, and what the log has of an attempt is whole.
+func TestLateReceipts(t *testing.T) {
+	for _, allow := range []bool{false, true} {
+		for _, from := range []receipts.Kind{receipts.KindIntent, receipts.KindOutcome, receipts.KindRefusal} {
+			t.Run(fmt.Sprintf("allow=%v from the %s", allow, from), func(t *testing.T) {
+				var w *world
+				late := func() {
+					w.ledger.mu.Lock()
+					defer w.ledger.mu.Unlock()
+					w.ledger.fail = receipts.ErrLate
+				}
+				w = setup{settings: func(s *config.Settings) {
+					if allow {
+						s.ReceiptOnFailure = "allow"
+					}
+				}}.world(t, func(rw http.ResponseWriter, r *http.Request) {
+					if from == receipts.KindOutcome {
+						late()
+					}
+					hello(rw, r)
+				}, everything("k"))
+				call, status, kinds := `{"service":"tools","action":"get","params":{"id":"1"}}`, 503, []receipts.Kind{receipts.KindIntent, receipts.KindOutcome}
+				if allow {
+					status = 200
+				}
+				if from != receipts.KindOutcome {
+					late()
+				}
+				if from == receipts.KindRefusal {
+					call, kinds = `{"service":"nowhere","action":"get"}`, []receipts.Kind{receipts.KindRefusal}
+					if allow {
+						status = 404
+					}
+				}
+				got := w.act("k", call)
+				named := got.header.Get("Agentgate-Receipt") != ""
+				if got.status != status || named != (from == receipts.KindOutcome) {
+					t.Errorf("%d %s %v", got.status, got.body, got.header)
+				}
+				ran := map[bool]int{true: 1}[from != receipts.KindRefusal && (allow || from == receipts.KindOutcome)]
+				if w.upstreamRequests() != ran {
+					t.Errorf("%d calls of the upstream, want %d", w.upstreamRequests(), ran)
+				}
+				if again := got.header.Get("X-Should-Retry"); (again == "false") != (!allow && ran == 1) {
+					t.Errorf("x-should-retry: %q", again)
+				}
+				if len(w.ledger.missed) != 0 {
+					t.Errorf("counted as missing: %v", w.ledger.missed)
+				}
+				var written []receipts.Kind
+				for _, r := range w.ledger.all() {
+					written = append(written, r.Kind)
+				}
+				if !slices.Equal(written, kinds) {
+					t.Errorf("the log has %v, want %v", written, kinds)
+				}
+				if last := w.ledger.all()[len(kinds)-1]; from == receipts.KindIntent && !allow && (last.Code != "receipt_unavailable" || last.Status != 503) {
+					t.Errorf("how it ended: %+v", last)
+				}
+			})
+		}
+	}
 }
 
 // TestLetThroughWithoutAReceipt: where the operator says so, what cannot be
@@ -558,6 +643,9 @@ func TestLetThroughWithoutAReceipt(t *testing.T) {
 		if got.status != c.status || got.header.Get("Agentgate-Receipt") != "" || strings.Contains(got.body, `"receipt"`) || w.lost.Load() != c.lost {
 			t.Errorf("%s: %d %s %v, %d lost", c.service, got.status, got.body, got.header, w.lost.Load())
 		}
+	}
+	if n := w.ledger.missed[false]; n != 2 || len(w.ledger.missed) != 1 {
+		t.Errorf("counted %v, want each attempt once", w.ledger.missed)
 	}
 }
 
