@@ -146,7 +146,7 @@ func TestWhoCallsOneByOneIsChargedToo(t *testing.T) {
 		r := newRivals(1, []int64{1, 1})
 		r.holds[0] *= times
 		r.oneByOne[0] = true
-		if had := r.share(60_000); !near(had, []float64{0.5, 0.5}) {
+		if had := r.share(scaled(100_000)); !near(had, []float64{0.5, 0.5}) {
 			t.Errorf("calls %d times as long: shares %.3f", times, had)
 		}
 	}
@@ -161,7 +161,7 @@ func TestSharesAreByWeightWhateverWasBefore(t *testing.T) {
 				for _, before := range []int64{1 << 50, -1 << 50, 1<<63 - 1, -1 << 63} {
 					r := newRivals(slots, weights)
 					r.passes[late].at = before
-					if had := r.share(20_000); !near(had, fair(weights)) {
+					if had := r.share(scaled(60_000)); !near(had, fair(weights)) {
 						t.Errorf("%d slots, weights %v, %d stood at %d: shares %.3f", slots, weights, late, before, had)
 					}
 				}

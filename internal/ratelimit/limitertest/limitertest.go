@@ -88,6 +88,7 @@ func Run(t *testing.T, make Maker) {
 		{"CapsInForce", capsInForce},
 		{"ALoweredCapHoldsForAll", aLoweredCapHoldsForAll},
 		{"ARaisedCapHoldsForAll", aRaisedCapHoldsForAll},
+		{"AFirstCapHoldsForWhoWaits", aFirstCapHoldsForWhoWaits},
 		{"PeakWithAQueue", peakWithAQueue},
 		{"SlotsAreSharedByTime", slotsAreSharedByTime},
 		{"APoolHasTurnsOfItsOwn", aPoolHasTurnsOfItsOwn},

@@ -81,6 +81,22 @@ func capsInForce(t *testing.T, make Maker) {
 	}
 }
 
+// aFirstCapHoldsForWhoWaits: where there was none, it counts what runs, also for a call
+// that waits for something else and no longer has to.
+func aFirstCapHoldsForWhoWaits(t *testing.T, make Maker) {
+	for _, which := range []string{"service", "process"} {
+		s := make(t)
+		free := scene{tenant: 1}
+		s.Follow(free.caps())
+		running := s.running(t, free.call("t", nil))
+		p := s.waiting(t, free.call("t", nil))
+		s.Follow(free.with("tenant", 9).with(which, 1).caps())
+		wantReady(t, which+": one runs", "0", p)
+		running.Release()
+		wantReady(t, which+": none runs", "1", p)
+	}
+}
+
 // peakWithAQueue: a crowd that waits, leaves and gives up at the caps of tenants,
 // services and process. No cap is ever exceeded, nobody is left, and nothing is.
 func peakWithAQueue(t *testing.T, make Maker) {

@@ -90,6 +90,14 @@ func leavingGivesAllBack(t *testing.T, make Maker) {
 			_, v := place.End(s.Now())
 			wantVerdict(t, how, v, ratelimit.ConcurrencyLimited, ratelimit.KindTenantSlots, time.Second,
 				ratelimit.KindTenantSlots, ratelimit.KindServiceSlots, ratelimit.KindProcessSlots)
+			told := map[ratelimit.Kind]ratelimit.Reading{}
+			for r := range v.Readings() {
+				told[r.Kind] = r
+			}
+			if told[ratelimit.KindKey] != before[0] || told[ratelimit.KindTenant] != before[1] || told[ratelimit.KindService] != before[2] ||
+				told[ratelimit.KindTenantSlots].Quota != 1 || told[ratelimit.KindServiceSlots].Quota != 1 || told[ratelimit.KindProcessSlots].Quota != 1 {
+				t.Errorf("told of %+v; it was %+v", told, before)
+			}
 			place.Leave(s.Now())
 		case "leave when granted":
 			holds.Release()
