@@ -68,8 +68,9 @@ func TestNoisyNeighbour(t *testing.T) {
 			if n := quiet.refused.Load(); n > 0 || quiet.admitted.Load() == 0 {
 				t.Errorf("the quiet tenant: %d calls refused, %d admitted", n, quiet.admitted.Load())
 			}
-			// The bucket was full at first, and refilled while the flood lasted.
-			least, most := noisyBurst+int64(noisyRate*(took-time.Second)/time.Second), noisyBurst+int64(noisyRate*took/time.Second)+1
+			// The bucket was full at first, and refilled while the flood lasted. All calls
+			// were decided in that time, so that not one more can have been admitted.
+			least, most := noisyBurst+int64((took-time.Second)/(time.Second/noisyRate)), noisyBurst+int64(took/(time.Second/noisyRate))
 			if n := noisy.admitted.Load(); n < least || n > most {
 				t.Errorf("the noisy tenant: %d admitted in %v, want %d to %d", n, took, least, most)
 			}
