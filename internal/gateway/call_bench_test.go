@@ -32,7 +32,7 @@ func BenchmarkCall(b *testing.B) {
 			b.Fatal(err)
 		}
 		b.Cleanup(func() { _ = log.Close() })
-		g, tokens := controlled(b, 1, base.String(), log)
+		g, tokens := controlled(b, 1, base.String(), log, nil)
 		b.Cleanup(g.Close)
 		ask(b, g.Handler(), "/v1/act", tokens[0], body)
 	})

@@ -31,7 +31,7 @@ import (
 func BenchmarkControls(b *testing.B) {
 	for _, n := range []int{1, 1000, 100_000} {
 		b.Run(fmt.Sprintf("keys=%d", n), func(b *testing.B) {
-			g, tokens := controlled(b, n, "https://tools.example", nil)
+			g, tokens := controlled(b, n, "https://tools.example", nil, nil)
 			at := &attempt{g: g}
 			body := act{Service: "tools", Action: "get"}
 			service := g.current.Load().registry.Services["tools"]
@@ -93,7 +93,7 @@ func (h headerOnly) WriteHeader(int)             {}
 
 // controlled is a gateway of so many keys and no limit within reach, with the
 // Authorization field of each of them.
-func controlled(b *testing.B, n int, upstream string, log Receipts) (*Gateway, []string) {
+func controlled(b *testing.B, n int, upstream string, log Receipts, limits *identity.Limits) (*Gateway, []string) {
 	must := func(err error) {
 		b.Helper()
 		if err != nil {
@@ -137,7 +137,7 @@ func controlled(b *testing.B, n int, upstream string, log Receipts) (*Gateway, [
 	keys, tokens := make([]*identity.Key, n), make([]string, n)
 	for i := range n {
 		text, digest := identity.NewKey()
-		keys[i] = &identity.Key{ID: fmt.Sprintf("key-%d", i), Digest: digest, Services: []string{"tools"}, Users: []string{"*"}}
+		keys[i] = &identity.Key{ID: fmt.Sprintf("key-%d", i), Digest: digest, Services: []string{"tools"}, Users: []string{"*"}, Limits: limits}
 		tokens[i] = "Bearer " + text.Reveal()
 	}
 	directory, err := identity.NewDirectory(keys)

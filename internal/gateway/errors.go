@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strconv"
 	"time"
 )
 
@@ -110,31 +111,39 @@ func writeError(w http.ResponseWriter, e *Error, receipt string, jitter func(tim
 		Type: "about:blank", Title: http.StatusText(status), Status: status,
 		Detail: e.Message, Code: e.Code, Limit: e.Limit, Violated: e.Violated, Receipt: receipt,
 	}
-	h := w.Header()
+	var room [20]string
+	fields := append(room[:0], "Agentgate-Code", string(e.Code), "Cache-Control", "no-store", "Content-Type", "application/problem+json")
 	if status == http.StatusTooManyRequests {
 		p.Type, p.Title = quotaExceededProblem, "Quota exceeded"
 	}
 	if e.Wait > 0 {
 		told := e.Wait + jitter(e.Wait)
 		p.RetryAfterMS = int64((told + time.Millisecond - 1) / time.Millisecond)
-		h.Set("Retry-After", fmt.Sprint(wholeSeconds(e.Wait, told)))
-		h.Set("Retry-After-Ms", fmt.Sprint(p.RetryAfterMS))
+		fields = append(fields, "Retry-After", strconv.FormatInt(wholeSeconds(e.Wait, told), 10), "Retry-After-Ms", strconv.FormatInt(p.RetryAfterMS, 10))
 	}
 	// SDKs wait as told up to a minute, and else come back when they please.
 	if e.Never || e.Ran || e.Wait > time.Minute {
-		h.Set("X-Should-Retry", "false")
+		fields = append(fields, "X-Should-Retry", "false")
 	}
 	if status == http.StatusUnauthorized {
-		h.Set("WWW-Authenticate", `Bearer realm="agentgate"`)
+		fields = append(fields, "Www-Authenticate", `Bearer realm="agentgate"`)
 	}
 	if status == http.StatusMethodNotAllowed {
-		h.Set("Allow", http.MethodPost)
+		fields = append(fields, "Allow", http.MethodPost)
 	}
-	h.Set("Agentgate-Code", string(e.Code))
-	h.Set("Cache-Control", "no-store")
-	h.Set("Content-Type", "application/problem+json")
 	body, _ := json.Marshal(p) // strings and integers only: cannot fail
-	h.Set("Content-Length", fmt.Sprint(len(body)))
+	setFields(w.Header(), append(fields, "Content-Length", strconv.Itoa(len(body))))
 	w.WriteHeader(status)
 	_, _ = w.Write(body) // the caller may be gone; the receipt is written
+}
+
+// setFields sets fields, each a name as net/http keeps names and a value, and makes one
+// slice for all of them: Set makes one for each, which is most of what a refusal costs.
+func setFields(h http.Header, fields []string) {
+	values := make([]string, 0, len(fields)/2)
+	for i := 0; i < len(fields); i += 2 {
+		n := len(values)
+		values = append(values, fields[i+1])
+		h[fields[i]] = values[n : n+1 : n+1]
+	}
 }

@@ -132,7 +132,11 @@ func (g *Gateway) act(out *answer, r *http.Request) {
 // note logs a refusal. It is apart from act, as a stream that waits keeps the
 // frames of all who called it.
 func (g *Gateway) note(call *Call, at *attempt, refusal *Error) {
-	g.log.LogAttrs(context.WithoutCancel(call.In.Context()), levelOf(refusal), "refused",
+	level := levelOf(refusal)
+	if !g.log.Enabled(context.Background(), level) {
+		return
+	}
+	g.log.LogAttrs(context.WithoutCancel(call.In.Context()), level, "refused",
 		slog.String("code", string(refusal.Code)), slog.String("service", g.known(call)), slog.String("key", at.record.Key),
 		slog.String("request", call.RequestID), slog.String("receipt", at.id()), slog.Any("error", refusal))
 }

@@ -19,7 +19,7 @@ func BenchmarkRules(b *testing.B) {
 	const each = `  - {name: r%d, key: client_ip, when: "service == 'tools' && org == null", window: 1h, max: 999999999999999}` + "\n"
 	for _, n := range []int{0, 1, 5} {
 		b.Run(fmt.Sprintf("rules=%d", n), func(b *testing.B) {
-			g, tokens := controlled(b, 1, "https://tools.example", nil)
+			g, tokens := controlled(b, 1, "https://tools.example", nil, nil)
 			var file strings.Builder
 			file.WriteString("rules:\n  []\n")
 			if n > 0 {
