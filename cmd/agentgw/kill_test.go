@@ -61,7 +61,7 @@ func TestKillUnderLoad(t *testing.T) {
 	}
 	data := filepath.Join(folder, "data")
 	const callers, whenKilled = 8, 60
-	for round := range rounds(3, 30) {
+	for round := range rounds(3, 100) {
 		listen, adminListen := freeAddress(t), freeAddress(t)
 		gateway := exec.Command(binary, "serve", "--registry", file, "--data", data, "--listen", listen, "--admin-listen", adminListen,
 			"--rate-key-rps", "100000", "--rate-key-burst", "100000", "--rate-tenant-rps", "100000", "--rate-tenant-burst", "100000")
@@ -105,7 +105,7 @@ func TestKillUnderLoad(t *testing.T) {
 				}
 			})
 		}
-		for range whenKilled + 7*round {
+		for range whenKilled + 7*(round%30) {
 			<-answers
 		}
 		if err := gateway.Process.Kill(); err != nil {

@@ -167,7 +167,7 @@ func (f *life) holds(t *testing.T, dir, what string, m moment, d *receipts.SimDi
 		t.Errorf("%s: %s: verify: %+v, %v", m, what, r, err)
 		return
 	}
-	seen := map[string]bool{}
+	seen, open := map[string]bool{}, map[string]bool{}
 	next := uint64(0)
 	err = receipts.Scan(filepath.Join(data, "receipts"), func(s receipts.Stored) error {
 		name := s.Record.ID + " " + string(s.Record.Kind)
@@ -175,12 +175,21 @@ func (f *life) holds(t *testing.T, dir, what string, m moment, d *receipts.SimDi
 			t.Errorf("%s: %s: %s is there twice", m, what, name)
 		}
 		seen[name] = true
+		switch s.Record.Kind {
+		case receipts.KindIntent:
+			open[s.Record.ID] = true
+		case receipts.KindOutcome:
+			delete(open, s.Record.ID)
+		}
 		next = s.Index + 1
 		if leaf, ok := f.leaves[s.Index]; ok && s.Index < m.size && (leaf != leafHash(s.Line) || f.ids[s.Index] != name) {
 			t.Errorf("%s: %s: entry %d, which was acknowledged, is another: %s", m, what, s.Index, s.Line)
 		}
 		return nil
 	})
+	if len(open) > 0 { // a call that was cut off has an outcome: that nobody knows
+		t.Errorf("%s: %s: intents without an outcome: %v", m, what, open)
+	}
 	if err != nil || next < m.size {
 		t.Errorf("%s: %s: %d entries of %d that were acknowledged, %v", m, what, next, m.size, err)
 	}

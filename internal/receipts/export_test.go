@@ -31,6 +31,15 @@ func (l *Log) Queued() int {
 // Skim is what a start reads of a record line.
 func Skim(line []byte) (Record, bool) { return skim(line) }
 
+// Tagged ends a record line without its tag, as entry index of the log in dir.
+func Tagged(dir string, index uint64, body []byte) ([]byte, error) {
+	key, err := loadSigning(realDisk{}, dir, signingKeyFile)
+	if err != nil {
+		return nil, err
+	}
+	return key.appendTag(bytes.Clone(body), 0, index), nil
+}
+
 // Rewrite writes the log in dir anew as its gateway would have, with every record
 // as change leaves it, under good tags and good signatures: what whoever holds
 // the signing key can do to a log of which nobody has kept a checkpoint. change

@@ -42,6 +42,9 @@ func appendHeader(dst []byte, h header) []byte {
 	return append(dst, "}}\n"...)
 }
 
+// errNewer: a newer version of this program wrote it.
+var errNewer = errors.New("written by a newer version")
+
 func parseHeader(line []byte) (header, error) {
 	var h struct {
 		Segment header `json:"segment"`
@@ -49,8 +52,8 @@ func parseHeader(line []byte) (header, error) {
 	if json.Unmarshal(line, &h) != nil {
 		return header{}, errors.New("not a segment's header")
 	}
-	if h.Segment.Version != 1 {
-		return header{}, fmt.Errorf("the segment has version %d; this program knows version 1", h.Segment.Version)
+	if h.Segment.Version > 1 {
+		return header{}, fmt.Errorf("%w: the segment has version %d; this program knows version 1", errNewer, h.Segment.Version)
 	}
 	if !rendersAs(line, appendHeader(nil, h.Segment)) {
 		return header{}, errors.New("not in the one spelling of a header")

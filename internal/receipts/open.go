@@ -75,6 +75,9 @@ func refusal(dir, folder string, err error) error {
 			"move %s away, and what is left in the folder with it. With the old key a new log would contradict what that key has signed",
 			folder, err, filepath.Join(dir, signingKeyFile))
 	}
+	if errors.As(err, &damage) && damage.newer {
+		return fmt.Errorf("receipt log %s: %w. It was written by a newer version of agentgw: start that one. Nothing was changed", folder, err)
+	}
 	if errors.As(err, &damage) || errors.Is(err, errMissing) {
 		return fmt.Errorf("receipt log %s: %w. Nothing was changed. Bring the folder back from a copy; or, to begin a new log, "+
 			"move it away together with %s. `agentgw receipts verify` shows how far this one holds", folder, err, filepath.Join(dir, signingKeyFile))

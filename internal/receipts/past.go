@@ -46,7 +46,7 @@ func (l *Log) read() (*past, *walker, error) {
 	var damage *Damage
 	switch {
 	case errors.As(err, &damage):
-		if damage.signed || damage.Index < w.tree.size { // something signed contradicts it: no torn tail
+		if damage.signed || damage.newer || damage.Index < w.tree.size { // something signed contradicts it: no torn tail
 			return nil, nil, damage
 		}
 	case err != io.EOF:

@@ -21,6 +21,11 @@ type Damage struct {
 	// signed says that something signed is there, or is named, which no write
 	// that a crash has torn explains: these bytes are no torn tail.
 	signed bool
+
+	// newer says that a newer version of this program wrote it, which no start
+	// takes for a torn tail either. To a verifier, which cannot check tags, it may
+	// be one.
+	newer bool
 }
 
 func (d *Damage) Error() string {
@@ -201,7 +206,9 @@ func (w *walker) head(e *event) error {
 	h, err := parseHeader(e.line)
 	switch {
 	case err != nil:
-		return w.damage(e.at, "", "%v", err)
+		d := w.damage(e.at, "", "%v", err)
+		d.newer = errors.Is(err, errNewer)
+		return d
 	case segmentName(h.First) != e.at.File:
 		return w.damage(e.at, "", "the header says that entry %d is first, the file's name does not", h.First)
 	case h.First != w.tree.size:
@@ -273,7 +280,9 @@ func (w *walker) recordLine(e *event, wrong error) error {
 		wrong = w.skimming.add(e.line)
 	}
 	if wrong != nil {
-		return w.damage(e.at, idOf(e.line), "%v", wrong)
+		d := w.damage(e.at, idOf(e.line), "%v", wrong)
+		d.newer = w.accept != nil && w.accept(e.line, w.tree.size)
+		return d
 	}
 	r := e.record
 	if w.accept != nil && !w.accept(e.line, w.tree.size) {
