@@ -262,6 +262,11 @@ class TenantTree(Tree):
 
 # ---- The walk (section 6).
 
+def begins(record):
+    """Reports whether another record of the same id is to follow (section 3.2)."""
+    return record["kind"] == "intent" or (record["kind"] == "summary" and record["reason"] == '"flood"' and record["ending"] is None)
+
+
 class Log:
     """What is known of a log after so many lines."""
 
@@ -271,7 +276,8 @@ class Log:
         self.tenants = {}                           # each one's tree
         self.strangers = 0                          # records without a tenant
         self.waiting = OrderedDict()                # trees that grew since a heads record told of them, in that order
-        self.open, self.closed = set(), OrderedDict()  # ids of receipts
+        self.open, self.closed = {}, OrderedDict()  # ids of receipts; of those that have begun with their kind
+        self.summaries = {}                         # of those that have begun, how many refusals they stand for
         self.stored_fault = False                   # the file `checkpoint` is there, and of another log or key
         self.marks = defaultdict(list)              # size -> checkpoints from beside the segments: (root, what it is)
         self.covered = 0                            # entries under the newest checkpoint that holds
@@ -455,7 +461,7 @@ class Log:
             raise Broken(f"seq {record['seq']} after {before}")
         if kind == "heads":
             self.check_heads(int(record["count"]), record["root"])
-        self.check_receipt(record["id"], kind)
+        self.check_receipt(record["id"], kind, begins(record))
         if self.tree.size == 0 and (kind != "key" or record["vkey"] != f'"{self.key.text}"'):
             raise Fault("the first entry is not the record of the log's key")
         if not tenant:
@@ -488,14 +494,16 @@ class Log:
         if base64.b64encode(heads.root()).decode() != root:
             raise Broken("these heads are not those of the tenants' trees before them")
 
-    def check_receipt(self, receipt, kind):
-        """A receipt has an intent and then an outcome, or one of the two, or is a single record (section 3.2)."""
-        if receipt in self.closed or receipt in self.open and kind != "outcome":
-            raise Fault(f"the receipt {receipt} had its {'end' if receipt in self.closed else 'intent'} before")
-        if kind == "intent":
-            self.open.add(receipt)
+    def check_receipt(self, receipt, kind, begins):
+        """A receipt has an intent and then an outcome, or one of the two, or a summary's beginning and end, or is a single
+        record (section 3.2)."""
+        begun = self.open.get(receipt)
+        if receipt in self.closed or begun and (begins or kind != {"intent": "outcome", "summary": "summary"}[begun]):
+            raise Fault(f"the receipt {receipt} had its {'end' if receipt in self.closed else 'beginning'} before")
+        if begins:
+            self.open[receipt] = kind
             return
-        self.open.discard(receipt)
+        self.open.pop(receipt, None)
         self.closed[receipt] = None
         if len(self.closed) > LOOK_BACK:
             self.closed.popitem(last=False)
@@ -505,7 +513,14 @@ class Log:
         self.kinds[self.last_kind] += 1
         self.last = record["t"].strip('"')
         self.first = self.first or self.last
-        self.counts["unknown_outcomes"] += record["ending"] == '"outcome_unknown"'
+        unknown, summary = record["ending"] == '"outcome_unknown"', record["kind"] == "summary"
+        self.counts["unknown_outcomes"] += unknown and not summary
+        self.counts["uncounted"] += unknown and summary
+        if summary:  # the end of one stands in the place of its beginning
+            before, stands_for = self.summaries.pop(record["id"], 0), int(record["attempts"])
+            self.counts["summarised"] += max(stands_for, before) - before
+            if begins(record):
+                self.summaries[record["id"]] = stands_for
         self.counts["interval_records"] += record["interval"] is not None
         self.counts["gap_attempts"] += int(record["attempts"]) if record["kind"] == "gap" else 0
 
@@ -755,7 +770,8 @@ def verify(path, vkey_file, anchor_file=None, progress=lambda entries: None, sal
             log_key=log.log_key, size=log.tree.size, root=base64.b64encode(log.tree.root()).decode(), covered=log.covered,
             anchor=0 if not log.anchor or log.tenant_anchored() else log.anchor.size, first=log.first, last=log.last, kinds=dict(log.kinds),
             tenants=len(log.tenants), repaired_tails=log.kinds["recovery"], gaps=log.kinds["gap"],
-            intents_without_outcome=len(log.open), sealed=code != 1 and log.sealed(), **{name: log.counts[name] for name in (
+            intents_without_outcome=list(log.open.values()).count("intent"), summaries_without_end=list(log.open.values()).count("summary"),
+            summarised={"refusals": log.counts["summarised"], "uncounted": log.counts["uncounted"]}, sealed=code != 1 and log.sealed(), **{name: log.counts[name] for name in (
                 "torn_bytes", "segments", "batches", "checkpoints", "unknown_outcomes", "interval_records",
                 "gap_attempts")})
     return code, report
@@ -807,6 +823,8 @@ def show(report):
         rows += [(name.replace("_", " "), report[name]) for name in (
             "segments", "batches", "checkpoints", "tenants", "repaired_tails", "unknown_outcomes", "intents_without_outcome",
             "gaps", "interval_records", "torn_bytes", "sealed")]
+    if report.get("summarised", {}).get("refusals"):
+        rows.append(("refusals in summaries", report["summarised"]["refusals"]))
     if report.get("gaps"):
         rows.append(("attempts in gaps", report["gap_attempts"]))
     rows += [(name.replace("_", " "), content) for name, content in report.get("export", {}).items()]

@@ -170,6 +170,7 @@ func printExport(out io.Writer, r *receipts.ExportReport) error {
 		fmt.Fprintf(w, "tree\t%s\n", printable(r.Origin))
 		fmt.Fprintf(w, "root\t%s\n", r.Root)
 		fmt.Fprintf(w, "unknown outcomes\t%d\n", r.Unknown)
+		printSummarised(w, r.Summarised)
 		fmt.Fprintf(w, "gaps\t%s\n", gaps(r.Gaps, r.Attempts))
 	} else {
 		fmt.Fprintf(w, "lines read\t%d\n", r.Lines)

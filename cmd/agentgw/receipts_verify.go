@@ -178,6 +178,7 @@ func printContents(w io.Writer, r *receipts.Report) {
 	fmt.Fprintf(w, "tenants\t%d\n", r.Tenants)
 	fmt.Fprintf(w, "repaired tails\t%d\n", r.Repaired)
 	fmt.Fprintf(w, "unknown outcomes\t%d\n", r.Unknown)
+	printSummarised(w, r.Summarised)
 	fmt.Fprintf(w, "in flight\t%d\n", r.InFlight)
 	fmt.Fprintf(w, "gaps\t%s\n", gaps(r.Gaps, r.Attempts))
 	if r.Sealed {
@@ -187,6 +188,13 @@ func printContents(w io.Writer, r *receipts.Report) {
 	}
 	if r.Backwards > 0 {
 		fmt.Fprintf(w, "clock\twent back %d times\n", r.Backwards)
+	}
+}
+
+// printSummarised tells of refusals without a record of their own, if there are any.
+func printSummarised(w io.Writer, s receipts.Summarised) {
+	if s.Refusals > 0 {
+		fmt.Fprintf(w, "refusals counted\t%d without a record of their own, in summaries\n", s.Refusals)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"strconv"
 	"time"
 
@@ -22,6 +23,7 @@ type attempt struct {
 	record   receipts.Record // what all of them say alike stands in it from one to the next
 	read     bool            // the request was read, and its parameters
 	params   []byte          // are to be hashed: no bytes, if it had none
+	address  netip.Addr      // of the client
 	began    time.Time
 	queued   time.Duration // waited for a slot
 	upstream time.Duration
@@ -41,7 +43,7 @@ type attempt struct {
 }
 
 func (g *Gateway) begin(call *Call) *attempt {
-	at := &attempt{g: g, settings: call.view.settings, began: g.clock.Now()}
+	at := &attempt{g: g, settings: call.view.settings, address: call.Address, began: g.clock.Now()}
 	at.record = receipts.Record{ID: receipts.NewID(), RequestID: call.RequestID, ClientAddr: call.Address.String()}
 	return at
 }
@@ -211,7 +213,7 @@ func (a *attempt) hashParams() error {
 func (a *attempt) write(ran bool) *Error {
 	r := &a.record
 	r.Time, r.Replica = time.Time{}, a.g.replica // each has its own time, which the log fills in
-	entry, err := a.g.receipts.Append(r)
+	entry, err := a.append(r)
 	a.stands = err == nil
 	switch {
 	case errors.Is(err, receipts.ErrLate):
@@ -243,6 +245,18 @@ func (a *attempt) unwritten(err error, ran bool) *Error {
 
 func unrecordable(err error, ran bool) *Error {
 	return &Error{Code: ReceiptUnavailable, Message: "the gateway cannot write receipts, and does nothing that it cannot record", Wait: 5 * time.Second, Ran: ran, Err: err}
+}
+
+// append has a refusal be one of its source's, of which a flood is counted.
+func (a *attempt) append(r *receipts.Record) (receipts.Entry, error) {
+	if r.Kind != receipts.KindRefusal {
+		return a.g.receipts.Append(r)
+	}
+	source := ""
+	if r.Key == "" {
+		source = network(a.address)
+	}
+	return a.g.receipts.Refuse(r, source)
 }
 
 // unrecorded reports whether the log was tried and has nothing of the attempt on

@@ -35,6 +35,9 @@ type Receipts interface {
 	Promise(*receipts.Record) error
 	// Miss counts an attempt that has no record.
 	Miss(of *receipts.Record, refused bool)
+	// Refuse is Append for a refusal, which it may count instead, among those of
+	// the same source, in another receipt whose id the record then has.
+	Refuse(r *receipts.Record, source string) (receipts.Entry, error)
 	Find(id string) ([]json.RawMessage, error)
 	Prove(records []json.RawMessage) ([]receipts.Proof, error)
 	Checkpoint() []byte
@@ -174,6 +177,15 @@ func (g *Gateway) transport(allowPrivate bool) http.RoundTripper {
 
 func ambiguous(err error) bool {
 	return errors.Is(err, identity.ErrTwoKeys) || errors.Is(err, identity.ErrTwoHeaders)
+}
+
+// network is an address as a source of refusals: by what it is limited, too.
+func network(a netip.Addr) string {
+	p := identity.LimitPrefix(a)
+	if p.IsSingleIP() {
+		return p.Addr().String()
+	}
+	return p.String()
 }
 
 // addressKey is the partition of an address's failures.

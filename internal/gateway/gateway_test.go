@@ -76,6 +76,9 @@ func (l *ledger) Miss(_ *receipts.Record, refused bool) {
 	l.missed[refused]++
 }
 
+// Refuse counts nothing: every refusal has its record.
+func (l *ledger) Refuse(r *receipts.Record, _ string) (receipts.Entry, error) { return l.Append(r) }
+
 // entryOf is where a ledger's record stands: for one with a tenant, in a tree
 // named for it, behind those of the same tenant.
 func entryOf(records []receipts.Record, i int) receipts.Entry {

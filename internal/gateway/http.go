@@ -107,6 +107,7 @@ func (g *Gateway) act(out *answer, r *http.Request) {
 	defer func() {
 		if panicked { // recovered answers
 			g.decided(g.known(call), Internal, "")
+			at.name(out) // which may be counted in another receipt by now
 		}
 	}()
 	refusal := g.serve(call, out, at)

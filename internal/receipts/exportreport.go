@@ -24,13 +24,15 @@ type ExportReport struct {
 	AnchorMet bool `json:"anchor_met"`
 	Lines     int  `json:"lines"` // that were read
 
-	First    *time.Time        `json:"first,omitempty"` // the earliest time of those that are shown
-	Last     *time.Time        `json:"last,omitempty"`  // and the latest
-	Kinds    map[string]uint64 `json:"kinds"`
-	Unknown  uint64            `json:"unknown_outcomes"`
-	Gaps     uint64            `json:"gaps"`
-	Attempts uint64            `json:"gap_attempts"`
-	Interval uint64            `json:"interval_records"`
+	First   *time.Time        `json:"first,omitempty"` // the earliest time of those that are shown
+	Last    *time.Time        `json:"last,omitempty"`  // and the latest
+	Kinds   map[string]uint64 `json:"kinds"`
+	Unknown uint64            `json:"unknown_outcomes"`
+	Gaps    uint64            `json:"gaps"`
+	// Summarised are refusals that were counted instead of recorded one by one.
+	Summarised Summarised `json:"summarised"`
+	Attempts   uint64     `json:"gap_attempts"`
+	Interval   uint64     `json:"interval_records"`
 
 	Proven    []string `json:"proven"`
 	NotProven []string `json:"not_proven"`
@@ -50,7 +52,8 @@ func (r *ExportReport) count(rec *Record) {
 		r.Gaps++
 		r.Attempts += rec.Count
 	}
-	if rec.Ending == OutcomeUnknown {
+	r.Summarised.add(rec)
+	if rec.Ending == OutcomeUnknown && rec.Kind != KindSummary {
 		r.Unknown++
 	}
 	if rec.Interval {
@@ -99,6 +102,7 @@ func (r *ExportReport) conclude() {
 	if r.Gaps > 0 {
 		say(&r.NotProven, "what happened in %d declared gaps, to %d attempts that have no other record", r.Gaps, r.Attempts)
 	}
+	r.Summarised.explain(&r.NotProven)
 	if r.Unknown > 0 {
 		say(&r.NotProven, "how %d calls ended (outcome_unknown)", r.Unknown)
 	}

@@ -22,7 +22,8 @@ type place struct {
 
 // recent remembers where the records of the newest receipts stand. An entry is
 // complete: a receipt whose call is still running is not forgotten, so that its
-// outcome always meets its intent here. Those are as many as calls in flight.
+// outcome always meets its intent here. Those are as many as calls in flight, and
+// summaries that are being counted.
 type recent struct {
 	keep    int // how many receipts; never changed
 	mu      sync.Mutex
@@ -35,7 +36,7 @@ type recent struct {
 type recentEntry struct {
 	places []place
 	pair   [2]place // what places begins with: most receipts have an intent and an outcome
-	open   bool     // an intent whose outcome has not come
+	open   bool     // it has begun and not ended
 }
 
 // addBatch adds the records that stand one behind the other from at on.
@@ -44,12 +45,12 @@ func (c *recent) addBatch(slots []*slot, at place) {
 	defer c.mu.Unlock()
 	for _, s := range slots {
 		at.bytes = len(s.line)
-		c.addLocked(s.id, s.kind, at)
+		c.addLocked(s.id, s.begins, at)
 		at.at += int64(len(s.line))
 	}
 }
 
-func (c *recent) addLocked(id string, kind Kind, p place) {
+func (c *recent) addLocked(id string, begins bool, p place) {
 	e := c.entries[id]
 	if e == nil || e.places[len(e.places)-1].segment != p.segment {
 		c.sieve.add(p.segment, id)
@@ -60,7 +61,7 @@ func (c *recent) addLocked(id string, kind Kind, p place) {
 		c.entries[id] = e
 	}
 	e.places = append(e.places, p)
-	e.open = kind == KindIntent
+	e.open = begins
 }
 
 // makeRoomLocked gives id a place in the ring and an entry, those of the oldest

@@ -62,10 +62,11 @@ func (l *Log) Seal() error { return l.end(true) }
 func (l *Log) Close() error { return l.end(false) }
 
 func (l *Log) end(seal bool) error {
+	l.endFloods() // while the log still takes records
 	l.mu.Lock()
 	if l.closing {
 		l.mu.Unlock()
-		<-l.stopped
+		<-l.closed
 		return nil
 	}
 	l.closing, l.sealing = true, seal
@@ -75,5 +76,6 @@ func (l *Log) end(seal bool) error {
 	<-l.stopped
 	err := l.finish()
 	l.awaitAnchor()
+	close(l.closed)
 	return err
 }

@@ -107,6 +107,7 @@ type Log struct {
 	onCommit func(int, time.Duration)
 	onAnchor func(bool)
 	anchor   *anchor // nil: none is kept
+	floods   *floods
 	lock     io.Closer
 
 	// The queue, under mu for the length of a few assignments.
@@ -160,6 +161,7 @@ type Log struct {
 
 	wake    chan struct{} // of capacity 1: there is something to do
 	stopped chan struct{} // closed when the committer has ended
+	closed  chan struct{} // closed when Close has let go of everything
 
 	newest  atomic.Pointer[[]byte] // checkpoint over durable entries
 	gaps    atomic.Uint64          // attempts counted by Miss that were let through
@@ -195,7 +197,7 @@ type slot struct {
 	line   []byte // with its line end
 	leaf   tlog.Hash
 	id     string
-	kind   Kind
+	begins bool    // see Record.begins
 	branch *branch // nil for a record without a tenant
 }
 
@@ -338,7 +340,7 @@ func (l *Log) place(r *Record) (*batch, *slot, uint64, <-chan struct{}, error) {
 	if n == 1 && l.interval {
 		b.began = l.clock.Now()
 	}
-	if n == 1 || n == maxBatch || n == manyRefusals || r.Kind != KindRefusal && b.calls == 1 {
+	if n == 1 || n == maxBatch || n == manyRefusals || !r.Kind.refuses() && b.calls == 1 {
 		l.nudge() // patienceLocked has another answer now
 	}
 	return b, s, index, b.late, nil
@@ -371,7 +373,7 @@ func (l *Log) putLocked(s *slot, r *Record, cost int64) {
 	}
 	l.next++
 	l.filling.slots = append(l.filling.slots, s)
-	if r.Kind != KindRefusal {
+	if !r.Kind.refuses() {
 		l.filling.calls++
 	}
 	l.filling.encoding.Add(1)
@@ -391,7 +393,7 @@ func (l *Log) nudge() {
 var slots = sync.Pool{New: func() any { return new(slot) }}
 
 func (l *Log) encode(s *slot, r *Record, index uint64) {
-	s.id, s.kind = r.ID, r.Kind
+	s.id, s.begins = r.ID, r.begins()
 	s.line = appendRecord(s.line[:0], r)
 	s.line = l.key.appendTag(s.line, 0, index)
 	s.leaf = tlog.RecordHash(s.line)

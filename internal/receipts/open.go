@@ -106,9 +106,10 @@ func open(dir, folder string, o Options) (*Log, *past, error) {
 		dir: dir, folder: folder, key: key, clock: o.Clock, replica: o.Replica,
 		interval: o.Sync == SyncInterval, limit: segmentSize, disk: o.disk, newID: NewID,
 		logger: o.Logger, onCommit: o.OnCommit, onAnchor: o.OnAnchor,
-		wake: make(chan struct{}, 1), stopped: make(chan struct{}),
+		wake: make(chan struct{}, 1), stopped: make(chan struct{}), closed: make(chan struct{}),
 	}
 	l.room = sync.NewCond(&l.mu)
+	l.floods = newFloods()
 	if l.logger == nil {
 		l.logger = slog.New(slog.DiscardHandler)
 	}
@@ -189,9 +190,14 @@ func (l *Log) begin(p *past, size uint64) error {
 	open := slices.SortedFunc(maps.Values(p.intents), func(a, b openIntent) int {
 		return cmp.Compare(a.index, b.index)
 	})
+	calls := 0
 	for _, o := range open {
 		r := *o.record // who called what; how it ended is what nobody knows
-		r.Kind, r.Ending, r.Time = KindOutcome, OutcomeUnknown, time.Time{}
+		r.Ending, r.Time = OutcomeUnknown, time.Time{}
+		if r.Kind == KindIntent {
+			r.Kind = KindOutcome
+			calls++
+		}
 		records = append(records, &r)
 	}
 	var last *batch
@@ -203,8 +209,11 @@ func (l *Log) begin(p *past, size uint64) error {
 		}
 		last, late = b, tooLate
 	}
-	if len(open) > 0 {
-		l.logger.Warn("calls of the last run have no outcome and are recorded as unknown", "count", len(open))
+	if calls > 0 {
+		l.logger.Warn("calls of the last run have no outcome and are recorded as unknown", "count", calls)
+	}
+	if n := len(open) - calls; n > 0 {
+		l.logger.Warn("refusals were being counted when the last run ended, and how many is not known", "summaries", n)
 	}
 	if last == nil || l.interval {
 		return nil

@@ -13,12 +13,12 @@ import (
 
 // past is what reading the log from its beginning tells.
 type past struct {
-	intents map[string]openIntent
-	begun   bool   // there is a segment
-	last    uint64 // the first entry of the last one
-	end     int64  // of the good bytes in it
-	unsure  int64  // from there on nothing shows that they were ever synced
-	sealed  bool   // its last record is a seal
+	intents map[string]openIntent // and summaries that were begun
+	begun   bool                  // there is a segment
+	last    uint64                // the first entry of the last one
+	end     int64                 // of the good bytes in it
+	unsure  int64                 // from there on nothing shows that they were ever synced
+	sealed  bool                  // its last record is a seal
 }
 
 type openIntent struct {
@@ -210,13 +210,13 @@ func (l *Log) knownCheckpoint() (*checkpoint, error) {
 func (l *Log) remember(p *past, e event) {
 	p.sealed = e.record.Kind == KindSeal
 	at := place{e.segment, e.at.Offset, len(e.line) + 1}
-	switch e.record.Kind {
-	case KindIntent:
+	switch begins := e.record.begins(); {
+	case begins:
 		p.intents[e.record.ID] = openIntent{e.index, e.record, at}
-	case KindOutcome:
+	case e.record.Kind == KindOutcome, e.record.Kind == KindSummary:
 		delete(p.intents, e.record.ID)
 	}
 	l.recent.mu.Lock()
 	defer l.recent.mu.Unlock()
-	l.recent.addLocked(e.record.ID, e.record.Kind, at)
+	l.recent.addLocked(e.record.ID, e.record.begins(), at)
 }

@@ -77,6 +77,18 @@ const (
 // is about no call.
 func validDecision(d string) bool { return d == "" || d == Allowed || d == Refused }
 
+// ReasonFlood is that of a summary: there were more than are recorded one by one.
+const ReasonFlood = "flood"
+
+// begins reports whether a record is one that another of its id will end: an
+// intent, and the beginning of a summary.
+func (r *Record) begins() bool {
+	return r.Kind == KindIntent || r.Kind == KindSummary && r.Reason == ReasonFlood && r.Ending == ""
+}
+
+// refuses reports whether records of kind k are of refusals.
+func (k Kind) refuses() bool { return k == KindRefusal || k == KindSummary }
+
 // counts reports whether records of kind k stand for a number of attempts.
 func (k Kind) counts() bool { return k == KindGap || k == KindSummary }
 

@@ -69,6 +69,10 @@ type Report struct {
 	Interval    uint64            `json:"interval_records"`
 	// Sealed: the last entry is a seal, under a signature and with nothing behind it.
 	Sealed bool `json:"sealed"`
+	// Summarised are refusals that were counted instead of recorded one by one, and
+	// Counting how many summaries have not ended.
+	Summarised Summarised `json:"summarised"`
+	Counting   int        `json:"summaries_without_end"`
 
 	Proven    []string `json:"proven"`
 	NotProven []string `json:"not_proven"`
@@ -174,6 +178,7 @@ func (v *verification) explain() {
 	if r.Gaps > 0 {
 		say(&r.NotProven, "what happened in %d declared gaps, to %d attempts that have no other record", r.Gaps, r.Attempts)
 	}
+	r.Summarised.explain(&r.NotProven)
 	if r.Unknown > 0 {
 		say(&r.NotProven, "how %d calls ended (outcome_unknown)", r.Unknown)
 	}

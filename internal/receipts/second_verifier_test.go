@@ -87,6 +87,8 @@ type opinion struct {
 	Torn                                 int64  `json:"torn_bytes"`
 	Unknown                              uint64 `json:"unknown_outcomes"`
 	InFlight                             int    `json:"intents_without_outcome"`
+	Counting                             int    `json:"summaries_without_end"`
+	Summarised                           struct{ Refusals, Uncounted uint64 }
 	Interval                             uint64 `json:"interval_records"`
 	Repaired                             uint64 `json:"repaired_tails"`
 	Segments, Tenants                    int

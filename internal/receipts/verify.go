@@ -236,7 +236,7 @@ func (v *verification) walk(folder string) error {
 	if w.branches[""] != nil {
 		v.report.Tenants-- // what has no tenant is no tenant's
 	}
-	v.report.InFlight = v.ids.open
+	v.report.InFlight, v.report.Counting = v.ids.intents, v.ids.summaries
 	v.report.Sealed = v.lastKind == KindSeal && w.held == w.tree.size && !stopped && !v.cutShort
 	return nil
 }
@@ -343,6 +343,8 @@ func (v *verification) record(w *walker, e event) error {
 	case rec.Kind == KindGap:
 		r.Gaps++
 		r.Attempts += rec.Count
+	case rec.Kind == KindSummary:
+		r.Summarised.add(rec)
 	case rec.Ending == OutcomeUnknown:
 		r.Unknown++
 	}
