@@ -130,27 +130,56 @@ func (m *measured) count(of *tally, key, limit string) {
 	}
 }
 
-// holdsReceipts compares the log with what the callers were told.
+// holdsReceipts compares the log with what the callers were told. What of the
+// refusals was counted together is there ten seconds later at the latest.
 func (m *measured) holdsReceipts(quiet, noisy *tally) {
 	m.t.Helper()
-	type kind struct {
-		tenant string
-		kind   receipts.Kind
-	}
-	got := map[kind]int64{}
-	if err := receipts.Scan(filepath.Join(m.settings.DataDir, "receipts"), func(s receipts.Stored) error {
-		got[kind{s.Record.Tenant, s.Record.Kind}]++
-		return nil
-	}); err != nil {
-		m.t.Fatal(err)
+	var got map[recorded]int64
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		var counting int
+		if got, counting = m.recorded(); counting == 0 {
+			break
+		}
+		if time.Now().After(end) {
+			m.t.Fatalf("%d summaries never end", counting)
+		}
 	}
 	for tenant, of := range map[string]*tally{"tenant:quiet": quiet, "tenant:noisy": noisy} {
 		for k, want := range map[receipts.Kind]int64{
 			receipts.KindRefusal: of.refused.Load(), receipts.KindIntent: of.admitted.Load(), receipts.KindOutcome: of.admitted.Load(),
 		} {
-			if n := got[kind{tenant, k}]; n != want {
+			if n := got[recorded{tenant, k}]; n != want {
 				m.t.Errorf("%s: %d records of %s, want %d", tenant, n, k, want)
 			}
 		}
 	}
+}
+
+type recorded struct {
+	tenant string
+	kind   receipts.Kind
+}
+
+// recorded counts what the log has of each tenant, refusals in summaries among the
+// refusals, and the summaries that have not ended.
+func (m *measured) recorded() (got map[recorded]int64, counting int) {
+	m.t.Helper()
+	got = map[recorded]int64{}
+	begun := map[string]int64{}
+	if err := receipts.Scan(filepath.Join(m.settings.DataDir, "receipts"), func(s receipts.Stored) error {
+		r := s.Record
+		if r.Kind != receipts.KindSummary {
+			got[recorded{r.Tenant, r.Kind}]++
+			return nil
+		}
+		got[recorded{r.Tenant, receipts.KindRefusal}] += int64(r.Count) - begun[r.ID]
+		delete(begun, r.ID)
+		if r.Ending == "" {
+			begun[r.ID] = int64(r.Count)
+		}
+		return nil
+	}); err != nil {
+		m.t.Fatal(err)
+	}
+	return got, len(begun)
 }

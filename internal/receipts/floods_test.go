@@ -177,33 +177,14 @@ func TestAThousandRefusalsHaveTheirOwnRecords(t *testing.T) {
 func TestBooksOfAFlood(t *testing.T) {
 	dir := t.TempDir()
 	var answered, refusedByLog int64
-	rounds, each := 2, 400
+	rounds, each := 3, 700
 	if drill() {
 		rounds, each = 10, 5000
 	}
 	for range rounds {
-		clock := clockwork.NewFakeClockAt(noon)
-		l := openLog(t, dir, func(o *receipts.Options) {
-			o.Clock = clock
-			receipts.SetNoSync(o)
-		})
+		l, clock := gush(t, dir)
 		var wg sync.WaitGroup
 		var ok, no atomic.Int64
-		stop := make(chan struct{})
-		var ticking sync.WaitGroup
-		ticking.Go(func() { // a minute at most, but without an end: refusals wait for pauses
-			for step := time.Millisecond; ; {
-				select {
-				case <-stop:
-					return
-				default:
-					clock.Advance(step)
-				}
-				if clock.Since(noon) > 55*time.Second {
-					step = time.Microsecond
-				}
-			}
-		})
 		for w := range 16 {
 			wg.Go(func() {
 				for i := range each {
@@ -220,6 +201,9 @@ func TestBooksOfAFlood(t *testing.T) {
 					default:
 						t.Error(err)
 					}
+					if i%100 == 50 {
+						clock.Advance(300 * time.Millisecond)
+					}
 					if w == 0 && i == each*3/4 {
 						go l.Close()
 					}
@@ -227,8 +211,6 @@ func TestBooksOfAFlood(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		close(stop)
-		ticking.Wait()
 		if err := l.Close(); err != nil {
 			t.Fatal(err)
 		}
