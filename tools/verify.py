@@ -478,9 +478,11 @@ class Log:
         self.loose_place = self.loose_place or self.place
         if not self.in_loose_batch:
             self.loose, self.in_loose_batch = self.loose + 1, True
-        for root, name in self.marks.pop(self.tree.size, ()):
+        marks = self.marks.pop(self.tree.size, ())
+        for root, name in marks:  # where one holds and another does not, both are of the entries since the last before
             if root != self.tree.root():
                 raise self.differs(name)
+        if marks:
             self.hold()
         self.count(record)
 

@@ -39,7 +39,8 @@ func (c *cli) receiptsListCommand() *cobra.Command {
 		Use:   "list",
 		Short: "List the newest receipts",
 		Long: `List the newest receipts, the newest last, one line for each attempt: how it ended or
-why it was refused, or its intent while it runs. --json prints an array of the records.`,
+why it was refused, or its intent while it runs. A summary, of refusals that were too many
+to be recorded one by one, is one line too, and says how many. --json prints an array of the records.`,
 		Args: noArguments(""),
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if f.since, err = parseSince(since, time.Now()); err != nil {
@@ -85,14 +86,14 @@ func collect(folder string, f receiptFilter, limit int) ([]row, error) {
 	running := map[string]row{}
 	err := receipts.Scan(folder, func(s receipts.Stored) error {
 		r := s.Record
-		if r.Kind == receipts.KindOutcome {
+		if !r.Begins() {
 			delete(running, r.ID)
 		}
-		if r.Kind != receipts.KindIntent && r.Kind != receipts.KindOutcome && r.Kind != receipts.KindRefusal || !f.wants(r) {
+		if !ofCalls(r.Kind) || !f.wants(r) {
 			return nil
 		}
 		found := row{s.Index, bytes.Clone(s.Line), r}
-		if r.Kind == receipts.KindIntent {
+		if r.Begins() {
 			running[r.ID] = found
 			return nil
 		}
@@ -111,6 +112,15 @@ func collect(folder string, f receiptFilter, limit int) ([]row, error) {
 		rows = rows[len(rows)-limit:]
 	}
 	return rows, err
+}
+
+// ofCalls reports whether records of a kind are about calls, and not about the log.
+func ofCalls(k receipts.Kind) bool {
+	switch k {
+	case receipts.KindIntent, receipts.KindOutcome, receipts.KindRefusal, receipts.KindSummary:
+		return true
+	}
+	return false
 }
 
 func printRows(w io.Writer, rows []row) error {
@@ -154,17 +164,25 @@ func status(r *receipts.Record) string {
 	return strconv.Itoa(r.Status)
 }
 
-// why is the refusal's code and limit, or how the call ended.
+// why is the refusal's code and limit, or how the call ended; of a summary also how
+// many refusals it stands for.
 func why(r *receipts.Record) string {
+	text := string(r.Ending)
 	switch {
 	case r.Kind == receipts.KindIntent:
 		return stillRunning
 	case r.Limit != "":
-		return r.Code + " (" + r.Limit + ")"
+		text = r.Code + " (" + r.Limit + ")"
 	case r.Code != "":
-		return r.Code
+		text = r.Code
 	}
-	return string(r.Ending)
+	switch {
+	case r.Kind != receipts.KindSummary:
+		return text
+	case r.Begins() || r.Ending == receipts.OutcomeUnknown: // more may have come
+		return fmt.Sprintf("%s, %d times or more", text, r.Count)
+	}
+	return fmt.Sprintf("%s, %d times", text, r.Count)
 }
 
 func (c *cli) receiptsTailCommand() *cobra.Command {

@@ -305,6 +305,10 @@ var stories = []struct {
 	{"a gap for another reason", `"reason":"[^"]*"`, `"reason":"a reason of later"`, false},
 	{"a gap on a day that there is not", `"from":"[^T]*T`, `"from":"2026-02-30T`, true},
 	{"a gap that ends never", `"to":"[^"]*",`, ``, true},
+	{"a summary for the end of another", `"kind":"summary","id":"[^"]*"`, `"kind":"summary","id":"r0"`, false},
+	{"a refusal in the place of a summary's end", `"kind":"(refusal|heartbeat)","id":"[^"]*"`, `"kind":"${1}","id":"s1"`, false},
+	{"the end of a summary that is a beginning", `"ending":"complete",(.*)"reason":"flood"`, `${1}"reason":"flood"`, true},
+	{"a beginning with an end", `"status":429,`, `"status":429,"ending":"outcome_unknown",`, false},
 	{"a reason for another kind", `"kind":"(intent|outcome|refusal)"(.*),"tag"`, `"kind":"${1}"${2},"reason":"disk_full","tag"`, true},
 	{"interval", `,"tag"`, `,"interval":true,"tag"`, false},
 }
@@ -641,6 +645,9 @@ var alterations = []alteration{
 	}},
 	{"a segment of the other log", func(t *testing.T, r *mathrand.Rand, s *subject, w, other *written) bool {
 		name := pick(r, s.segments())
+		if bytes.HasPrefix(other.files[name], s.files[name]) {
+			return false // it goes on as this one did
+		}
 		s.files[name] = other.files[other.segments()[min(slices.Index(s.segments(), name), len(other.segments())-1)]]
 		return true
 	}},

@@ -31,9 +31,9 @@ func (c *closings) see(r *Record) string {
 	}
 	known := c.seen[r.ID]
 	switch {
-	case r.begins() && known != nil:
+	case r.Begins() && known != nil:
 		return "a second beginning of this receipt"
-	case r.begins():
+	case r.Begins():
 		c.add(r.ID).kind = r.Kind
 		*c.open(r.Kind)++
 		return ""

@@ -52,7 +52,6 @@ func (r *ExportReport) count(rec *Record) {
 		r.Gaps++
 		r.Attempts += rec.Count
 	}
-	r.Summarised.add(rec)
 	if rec.Ending == OutcomeUnknown && rec.Kind != KindSummary {
 		r.Unknown++
 	}

@@ -197,7 +197,7 @@ type slot struct {
 	line   []byte // with its line end
 	leaf   tlog.Hash
 	id     string
-	begins bool    // see Record.begins
+	begins bool    // see Record.Begins
 	branch *branch // nil for a record without a tenant
 }
 
@@ -393,7 +393,7 @@ func (l *Log) nudge() {
 var slots = sync.Pool{New: func() any { return new(slot) }}
 
 func (l *Log) encode(s *slot, r *Record, index uint64) {
-	s.id, s.begins = r.ID, r.begins()
+	s.id, s.begins = r.ID, r.Begins()
 	s.line = appendRecord(s.line[:0], r)
 	s.line = l.key.appendTag(s.line, 0, index)
 	s.leaf = tlog.RecordHash(s.line)

@@ -210,7 +210,7 @@ func (l *Log) knownCheckpoint() (*checkpoint, error) {
 func (l *Log) remember(p *past, e event) {
 	p.sealed = e.record.Kind == KindSeal
 	at := place{e.segment, e.at.Offset, len(e.line) + 1}
-	switch begins := e.record.begins(); {
+	switch begins := e.record.Begins(); {
 	case begins:
 		p.intents[e.record.ID] = openIntent{e.index, e.record, at}
 	case e.record.Kind == KindOutcome, e.record.Kind == KindSummary:
@@ -218,5 +218,5 @@ func (l *Log) remember(p *past, e event) {
 	}
 	l.recent.mu.Lock()
 	defer l.recent.mu.Unlock()
-	l.recent.addLocked(e.record.ID, e.record.begins(), at)
+	l.recent.addLocked(e.record.ID, e.record.Begins(), at)
 }

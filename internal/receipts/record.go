@@ -80,9 +80,9 @@ func validDecision(d string) bool { return d == "" || d == Allowed || d == Refus
 // ReasonFlood is that of a summary: there were more than are recorded one by one.
 const ReasonFlood = "flood"
 
-// begins reports whether a record is one that another of its id will end: an
+// Begins reports whether a record is one that another of its id will end: an
 // intent, and the beginning of a summary.
-func (r *Record) begins() bool {
+func (r *Record) Begins() bool {
 	return r.Kind == KindIntent || r.Kind == KindSummary && r.Reason == ReasonFlood && r.Ending == ""
 }
 

@@ -225,11 +225,29 @@ func logsToAlter(t *testing.T) []*written {
 		}
 	}
 
+	floods := t.TempDir()
+	for round := range 2 {
+		l := openLog(t, floods)
+		for _, tenant := range []string{"tenant:acme", ""} {
+			begin := &receipts.Record{
+				Kind: receipts.KindSummary, ID: fmt.Sprint("s", round, tenant), Tenant: tenant, Decision: receipts.Refused, Code: "rate_limited", Status: 429,
+				From: noon, To: noon, Count: 1, Reason: receipts.ReasonFlood,
+			}
+			end := *begin
+			end.Ending, end.To, end.Count = receipts.Complete, noon.Add(time.Second), 4000
+			mustAppend(t, l, begin, &end, of(tenant, fmt.Sprint("r", round, tenant)))
+			begin.ID += "-cut short"
+			mustAppend(t, l, begin)
+		}
+		l.Close()
+	}
+
 	tail, _, _ := unsignedTail(t)
 
 	list := []*written{
 		keptBy(t, "batches of one", one), keptBy(t, "batches of many, and heads", short, newer), keptBy(t, "the same and on", many),
-		keptBy(t, "interval", interval), keptBy(t, "silences, and sealed", sealed), keptBy(t, "a tail that nobody signed", tail),
+		keptBy(t, "interval", interval), keptBy(t, "silences, and sealed", sealed), keptBy(t, "floods", floods),
+		keptBy(t, "a tail that nobody signed", tail),
 		keptBy(t, "testdata/v1", golden), keptBy(t, "testdata/v1-gaps", goldenGaps), keptBy(t, "testdata/v1-trees", goldenTrees),
 	}
 	list[1].trees, list[2].trees = trees, trees

@@ -12,9 +12,11 @@ type Summarised struct {
 	// Uncounted are summaries that a crash has ended: each may stand for more than
 	// the refusal with which it began, and nobody knows for how many.
 	Uncounted uint64 `json:"uncounted"`
-
-	begun map[string]uint64 // of those that go on, for how many their beginning stands
 }
+
+// summing adds up what summaries stand for: of those that go on, by their id, for
+// how many refusals their beginning does.
+type summing map[string]uint64
 
 // explain says what they leave open.
 func (s *Summarised) explain(list *[]string) {
@@ -25,20 +27,17 @@ func (s *Summarised) explain(list *[]string) {
 
 // add takes a record of any kind. The end of a summary stands in the place of its
 // beginning.
-func (s *Summarised) add(r *Record) {
+func (s summing) add(r *Record, to *Summarised) {
 	if r.Kind != KindSummary {
 		return
 	}
-	before := s.begun[r.ID]
-	delete(s.begun, r.ID)
-	if r.begins() {
-		if s.begun == nil {
-			s.begun = make(map[string]uint64)
-		}
-		s.begun[strings.Clone(r.ID)] = r.Count // a record's texts are parts of its line
+	before := s[r.ID]
+	delete(s, r.ID)
+	if r.Begins() {
+		s[strings.Clone(r.ID)] = r.Count // a record's texts are parts of its line
 	}
-	s.Refusals += max(r.Count, before) - before
+	to.Refusals += max(r.Count, before) - before
 	if r.Ending == OutcomeUnknown {
-		s.Uncounted++
+		to.Uncounted++
 	}
 }

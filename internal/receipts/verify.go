@@ -43,7 +43,7 @@ func Verify(path, vkey string, anchor []byte, progress func(done, total int64)) 
 // verify has the lines looked at ahead, so many at once, or one by one where that
 // is 0.
 func verify(path, vkey string, anchor []byte, progress func(done, total int64), ahead int) (*Report, error) {
-	v := &verification{report: &Report{TrustedKey: vkey, Kinds: map[string]uint64{}}, progress: progress, ahead: ahead}
+	v := &verification{sums: summing{}, report: &Report{TrustedKey: vkey, Kinds: map[string]uint64{}}, progress: progress, ahead: ahead}
 	keys, err := newTreeKeys(vkey)
 	if err != nil {
 		return nil, errKey
@@ -115,6 +115,7 @@ type verification struct {
 	lastTime  time.Time
 	lastKind  Kind
 	ids       closings
+	sums      summing
 	unsigned  *Damage // see walker.unsigned
 	cutShort  bool    // the walk ended in a torn tail
 	total     int64
@@ -344,7 +345,7 @@ func (v *verification) record(w *walker, e event) error {
 		r.Gaps++
 		r.Attempts += rec.Count
 	case rec.Kind == KindSummary:
-		r.Summarised.add(rec)
+		v.sums.add(rec, &r.Summarised)
 	case rec.Ending == OutcomeUnknown:
 		r.Unknown++
 	}

@@ -24,7 +24,7 @@ func VerifyExport(export io.Reader, total int64, vkey string, anchor []byte, pro
 	if err != nil {
 		return nil, errKey
 	}
-	v := &exportVerification{keys: keys, report: &ExportReport{TrustedKey: vkey, Kinds: map[string]uint64{}}}
+	v := &exportVerification{keys: keys, sums: summing{}, report: &ExportReport{TrustedKey: vkey, Kinds: map[string]uint64{}}}
 	if anchor != nil {
 		if done, err := v.readAnchor(anchor); done || err != nil {
 			return v.report, err
@@ -47,6 +47,7 @@ func VerifyExport(export io.Reader, total int64, vkey string, anchor []byte, pro
 
 type exportVerification struct {
 	report *ExportReport
+	sums   summing
 	keys   *treeKeys
 	anchor *checkpoint
 	missed bool // the tree had its size and another root
@@ -138,6 +139,7 @@ func (v *exportVerification) record(line []byte) error {
 	}
 	rep.Tenant = r.Tenant
 	rep.count(r)
+	v.sums.add(r, &rep.Summarised)
 	v.push(subtree{first: v.tree.size, root: tlog.RecordHash(line)})
 	return nil
 }
