@@ -1,6 +1,7 @@
 package receipts
 
 import (
+	"errors"
 	"sync"
 	"time"
 
@@ -59,7 +60,7 @@ type summary struct {
 	timer    clockwork.Timer
 
 	opened chan struct{} // closed when entry and err are final
-	entry  Entry         // of its beginning
+	entry  Entry         // of its beginning; zero with an error, of which ErrLate does not undo it
 	err    error
 }
 
@@ -94,7 +95,7 @@ func (l *Log) Refuse(r *Record, source string) (Entry, error) {
 	case s.err == nil:
 		r.ID = s.id
 		return s.entry, nil
-	case first:
+	case first || errors.Is(s.err, ErrLate): // it is counted, and nobody can be told so
 		return Entry{}, s.err
 	}
 	return l.Append(r) // which is no better off, most likely, but accounts for itself
@@ -144,13 +145,21 @@ func (l *Log) beginSummary(s *summary) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
-	case s.err != nil:
+	case s.lost():
 		f.dropLocked(s)
-	case !s.ending: // the log is not being closed
+	case s.ending: // the log is being closed
+	case s.err != nil:
+		f.endLocked(s)
+		go l.writeSummary(s)
+	default:
 		s.timer = l.clock.AfterFunc(summaryLasts, func() { l.endSummary(s) })
 	}
 	close(s.opened)
 }
+
+// lost reports whether the log has not taken its beginning. One that was taken too
+// late to be told of is ended at once: it stands for those who waited for it.
+func (s *summary) lost() bool { return s.err != nil && !errors.Is(s.err, ErrLate) }
 
 func (s *summary) record(to time.Time, count uint64) *Record {
 	return &Record{
@@ -199,7 +208,7 @@ func (l *Log) writeSummary(s *summary) {
 	f := l.floods
 	defer f.writing.Done()
 	<-s.opened
-	if s.err != nil {
+	if s.lost() {
 		return
 	}
 	end := s.record(s.to, s.count)
@@ -208,7 +217,7 @@ func (l *Log) writeSummary(s *summary) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
-	case err == nil:
+	case err == nil || errors.Is(err, ErrLate):
 		delete(f.unwritten, s)
 	case f.closing:
 		l.logger.Error("the number of refusals that were counted is not in the log", "receipt", s.id, "code", s.code, "count", s.count, "error", err)
