@@ -18,15 +18,15 @@ import (
 	"agentgw/internal/receipts"
 )
 
-// books are what a log has of refusals.
-type books struct {
+// floodBooks are what a log has of refusals.
+type floodBooks struct {
 	own, begun, ended int
 	counted           uint64 // in ends of summaries, and in beginnings without one
 	bytes             int64
 	ends              []*receipts.Record
 }
 
-func booksOf(t testing.TB, dir string) (b books) {
+func floodBooksOf(t testing.TB, dir string) (b floodBooks) {
 	t.Helper()
 	open := map[string]uint64{}
 	if err := receipts.Scan(filepath.Join(dir, "receipts"), func(s receipts.Stored) error {
@@ -60,7 +60,7 @@ func booksOf(t testing.TB, dir string) (b books) {
 	return b
 }
 
-func (b books) total() int { return b.own + int(b.counted) }
+func (b floodBooks) total() int { return b.own + int(b.counted) }
 
 // refused is a refusal of a key.
 func refused(key string) *receipts.Record {
@@ -131,11 +131,11 @@ func TestAThousandRefusalsHaveTheirOwnRecords(t *testing.T) {
 	if len(ids) != 2001 || ids[summary.ID] != 500 || summary.ID == other.ID || theirs.ID == other.ID {
 		t.Errorf("%d receipts, %d of them the summary's", len(ids), ids[summary.ID])
 	}
-	if n := booksOf(t, dir).ended; n != 0 {
+	if n := floodBooksOf(t, dir).ended; n != 0 {
 		t.Errorf("%d ended within ten seconds", n)
 	}
 	clock.Advance(10 * time.Second)
-	eventually(t, "they end", func() bool { clock.Advance(50 * time.Millisecond); return booksOf(t, dir).ended == 3 })
+	eventually(t, "they end", func() bool { clock.Advance(50 * time.Millisecond); return floodBooksOf(t, dir).ended == 3 })
 	found, err := l.Find(summary.ID)
 	if err != nil || len(found) != 2 {
 		t.Fatalf("%s %v", found, err)
@@ -147,7 +147,7 @@ func TestAThousandRefusalsHaveTheirOwnRecords(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	b := booksOf(t, dir)
+	b := floodBooksOf(t, dir)
 	if b.own != 2000+14+1 || b.begun != 3 || b.counted != 514 {
 		t.Errorf("%+v", b)
 	}
@@ -224,7 +224,7 @@ func TestBooksOfAFlood(t *testing.T) {
 		answered += ok.Load()
 		refusedByLog += no.Load()
 	}
-	b := booksOf(t, dir)
+	b := floodBooksOf(t, dir)
 	if int64(b.total()) != answered || b.begun != b.ended || b.counted == 0 || refusedByLog == 0 {
 		t.Errorf("%d answered, %d refused by a log that was closed; in the log: %+v", answered, refusedByLog, b)
 	}
@@ -271,7 +271,7 @@ func TestAFloodTakesLittleOfTheDisk(t *testing.T) {
 		if err := l.Close(); err != nil {
 			t.Fatal(err)
 		}
-		b := booksOf(t, dir)
+		b := floodBooksOf(t, dir)
 		took := clock.Since(noon)
 		own, ended := c.own(int(took.Minutes())), c.like*int(took/(10*time.Second)+1)
 		// 600 bytes a record are more than any takes with its share of signatures.
@@ -310,7 +310,7 @@ func TestAKilledFloodSaysSo(t *testing.T) {
 		t.Fatal(err)
 	}
 	again.Close()
-	b := booksOf(t, killed)
+	b := floodBooksOf(t, killed)
 	if len(b.ends) != 1 || b.ends[0].ID != summary || b.ends[0].Ending != receipts.OutcomeUnknown || b.ends[0].Count != 1 || b.ends[0].Reason != "flood" {
 		t.Errorf("%+v", b)
 	}
