@@ -167,6 +167,10 @@ func TestAThousandRefusalsHaveTheirOwnRecords(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 	}
+	page, err := receipts.List(t.Context(), filepath.Join(dir, "receipts"), receipts.Query{Key: "a", Why: "scope_denied"})
+	if err != nil || len(page.Receipts) != 1 || page.Receipts[0].Record.Count != 7 {
+		t.Errorf("listed: %+v %v", page, err) // its beginning is not listed beside its end
+	}
 	if r := verdict(t, dir, l.VerifierKey(), nil); r.Summarised.Refusals != 514 || r.Summarised.Uncounted != 0 || r.Counting != 0 || r.Unknown != 0 || r.InFlight != 0 {
 		t.Errorf("%+v", r)
 	}

@@ -66,8 +66,8 @@ func valueHash(t trait, value string) uint32 {
 }
 
 // listed reports whether a record of that kind is how an attempt ended, or stands
-// for attempts that have no other record. An intent is listed while it is the last
-// that is known.
+// for attempts that have no other record. What another record is to end, an intent
+// or the beginning of a summary, is listed while it is the last that is known.
 func listed(k Kind) bool {
 	return k == KindOutcome || k == KindRefusal || k == KindSummary || k == KindGap
 }
@@ -87,14 +87,14 @@ type blockHeader struct {
 	Earliest, Latest int64  // microseconds of the Unix time
 }
 
-// openIntents are the intents without an outcome, by id: which entry each is.
+// openIntents are the intents without an outcome, and the summaries that have only
+// begun, by id: which entry each is.
 type openIntents map[string]uint64
 
-func (o openIntents) see(kind Kind, id string, index uint64) {
-	switch kind {
-	case KindIntent:
+func (o openIntents) see(begins bool, id string, index uint64) {
+	if begins {
 		o[strings.Clone(id)] = index // a record's texts are parts of its line
-	case KindOutcome:
+	} else {
 		delete(o, id)
 	}
 }
@@ -145,7 +145,7 @@ func (b *newBlock) add(index uint64, at int64, line []byte, r *Record) {
 	b.Earliest, b.Latest = min(b.Earliest, t), max(b.Latest, t)
 	b.earliest, b.latest = min(b.earliest, t), max(b.latest, t)
 	b.End, b.LastLine, b.LineOf = at+int64(len(line))+1, uint32(len(line)), sum(line)
-	if listed(r.Kind) {
+	if listed(r.Kind) && !r.Begins() {
 		b.note(ofAll, "")
 		for _, v := range []struct {
 			of    trait

@@ -64,7 +64,7 @@ func (x *indexing) inSegment(first uint64, sealed bool, stopped func() bool) err
 			return fmt.Errorf("%s, byte %d: %w", segmentName(first), at, err)
 		}
 		x.block.add(x.next, at, line, r)
-		x.open.see(r.Kind, r.ID, x.next)
+		x.open.see(r.Begins(), r.ID, x.next)
 		x.next, x.from = x.next+1, at+int64(len(line))+1
 		if x.block.Count < x.most && x.block.End-x.block.Begin < blockBytes {
 			return nil

@@ -177,12 +177,13 @@ func (s *search) findRunning(ctx context.Context) error {
 		}
 		err = s.scan(ctx, p, func(line []byte, _ int64, index uint64) error {
 			kind, id, _, ok := glance(line)
-			if !ok {
+			begins := kind == KindIntent
+			if !ok || kind == KindSummary {
 				if r, err := ParseRecord(line); err == nil { // else nobody knows what it was
-					kind, id = r.Kind, r.ID
+					begins, id = r.Begins(), r.ID
 				}
 			}
-			open.see(kind, id, index)
+			open.see(begins, id, index)
 			return nil
 		})
 		p.close()

@@ -120,7 +120,7 @@ func (s *search) places(b *block) (set places, err error) {
 }
 
 func (s *search) wants(r *Record, index uint64) bool {
-	return (listed(r.Kind) || s.running[index]) && s.query.Wants(r)
+	return (listed(r.Kind) && !r.Begins() || s.running[index]) && s.query.Wants(r)
 }
 
 // inRest reads what no block is of: first it only looks at all the lines, and then
