@@ -245,7 +245,7 @@ func some[T any](all []T, n int, seed uint64) []T {
 func TestKilledAtEveryByte(t *testing.T) {
 	f := live(t, rounds(60, 200))
 	all := ends(f.moments)
-	tried := some(all, rounds(60, len(all)), 1)
+	tried := some(all, rounds(60, 1_000), 1)
 	everywhere(t, len(tried), func(i int, dir string) {
 		m, part := f.moments[tried[i].moment], tried[i].part
 		f.restarted(t, dir, fmt.Sprintf("killed after %d of %d bytes", part, len(m.call.Bytes)), m, m.disk(part))
@@ -256,7 +256,7 @@ func TestKilledAtEveryByte(t *testing.T) {
 // TestPowerLoss: what was not synced is on disk in any part.
 func TestPowerLoss(t *testing.T) {
 	f := live(t, rounds(60, 200))
-	tried := some(ends(f.moments), rounds(100, 20_000), 2)
+	tried := some(ends(f.moments), rounds(100, 5_000), 2)
 	everywhere(t, len(tried), func(i int, dir string) {
 		m, part := f.moments[tried[i].moment], tried[i].part
 		f.restarted(t, dir, fmt.Sprintf("the power lost after %d of %d bytes, seed %d", part, len(m.call.Bytes), i), m, m.disk(part).Crash(uint64(i)))
