@@ -38,7 +38,7 @@ func TestOperatorsAreNotAtTheAgentsAddress(t *testing.T) {
 	m := measure(t, measuredUpstream(nil), measuredRegistry)
 	operators, agents := m.operatorsListener.Addr(), m.agentsListener.Addr()
 	paths := []string{"/metrics", "/livez", "/readyz", "/healthz"}
-	for _, path := range []string{"/admin/v1/config", "/admin/v1/tenants", "/admin/v1/limits/explain?key=bot&service=tools&action=get"} {
+	for _, path := range []string{"/admin/v1/config", "/admin/v1/tenants", "/admin/v1/receipts", "/admin/v1/limits/explain?key=bot&service=tools&action=get"} {
 		paths = append(paths, path, "/"+path, "/."+path, "/v1/.."+path, "/v1/..%2f"+path[1:], "/..%2f"+path[1:], "/%2e%2e"+path, "/v1/%2e%2e"+path, "/v1%2f.."+path,
 			"/v1/..;"+path, "/v1/..%5c"+path[1:], `/v1/..\`+path[1:], "/%61dmin"+path[len("/admin"):], "/ADMIN"+path[len("/admin"):], "/v1/services/..%2f.."+path,
 			"/v1/services/.."+path, "/proxy/tools/../.."+path, "/proxy/tools/..%2f..%2f"+path[1:], "/tools/..%2f"+path[1:], path+"%00", path+"/", path+"#x")
@@ -129,7 +129,7 @@ func TestOnlyTheTokenLetsIn(t *testing.T) {
 		if c.headers == "" {
 			headers = ""
 		}
-		for _, path := range []string{"/admin/v1/config", "/admin/v1/tenants", "/admin/v1/limits/explain?key=bot&service=tools&action=get"} {
+		for _, path := range []string{"/admin/v1/config", "/admin/v1/tenants", "/admin/v1/receipts", "/admin/v1/limits/explain?key=bot&service=tools&action=get"} {
 			status, answer := raw(t, m.operatorsListener.Addr(), "GET "+path+" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"+headers+"\r\n")
 			if status != c.want || (status == 401) != strings.Contains(answer, "unauthenticated") {
 				t.Errorf("%q %s: %d %s", c.headers, path, status, answer)

@@ -23,7 +23,7 @@ func (c *cli) receiptsExportCommand() *cobra.Command {
 	var (
 		asJSON                    bool
 		tenant, out, since, until string
-		f                         receiptFilter
+		q                         receipts.Query
 	)
 	cmd := &cobra.Command{
 		Use:   "export --tenant TENANT --out FILE",
@@ -42,7 +42,7 @@ FILE must not be there; it appears once it is whole. Exits with 1 where the tena
 receipt.`,
 		Args: noArguments(""),
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			keep, err := exportFilter(f, since, until, time.Now())
+			keep, err := exportFilter(q, since, until, time.Now())
 			switch {
 			case err != nil:
 				return exit(exitUsage, err)
@@ -87,31 +87,31 @@ receipt.`,
 	fs.StringVar(&out, "out", "", "the file to write; it must not be there (required)")
 	fs.StringVar(&since, "since", "", "only records from this time on, or this long ago (2026-01-02T15:04:05Z, 2026-01-02 for its first moment in UTC, 15m)")
 	fs.StringVar(&until, "until", "", "only records before this time (as --since)")
-	fs.StringVar(&f.decision, "decision", "", "only allowed or refused")
+	fs.StringVar(&q.Decision, "decision", "", "only allowed or refused")
 	fs.BoolVar(&asJSON, "json", false, "print as JSON")
 	addHomeFlags(cmd)
 	return cmd
 }
 
 // exportFilter is which records are to be shown; nil is all.
-func exportFilter(f receiptFilter, since, until string, now time.Time) (func(*receipts.Record) bool, error) {
+func exportFilter(q receipts.Query, since, until string, now time.Time) (func(*receipts.Record) bool, error) {
 	var err error
-	if f.since, err = parseMoment("--since", since, now); err != nil {
+	if q.From, err = parseMoment("--since", since, now); err != nil {
 		return nil, err
 	}
-	if f.until, err = parseMoment("--until", until, now); err != nil {
+	if q.To, err = parseMoment("--until", until, now); err != nil {
 		return nil, err
 	}
-	if !f.until.IsZero() && !f.since.Before(f.until) {
+	if !q.To.IsZero() && !q.From.Before(q.To) {
 		return nil, errors.New("--since is not before --until: no record is in between")
 	}
-	if err := f.check(); err != nil {
+	if err := checkDecision(q.Decision); err != nil {
 		return nil, err
 	}
-	if since == "" && until == "" && f.decision == "" {
+	if since == "" && until == "" && q.Decision == "" {
 		return nil, nil
 	}
-	return f.wants, nil
+	return q.Wants, nil
 }
 
 // openExport opens a file that begins as an export; ok is false for anything else.

@@ -120,7 +120,7 @@ func TestExportFilter(t *testing.T) {
 	at := func(ago time.Duration, decision string) *receipts.Record {
 		return &receipts.Record{Kind: receipts.KindOutcome, Tenant: "tenant:acme", Time: now.Add(-ago), Decision: decision}
 	}
-	if keep, err := exportFilter(receiptFilter{}, "", "", now); keep != nil || err != nil {
+	if keep, err := exportFilter(receipts.Query{}, "", "", now); keep != nil || err != nil {
 		t.Error("without a filter not all are wanted")
 	}
 	for _, c := range []struct {
@@ -138,7 +138,7 @@ func TestExportFilter(t *testing.T) {
 		{"", "", "allowed", "+-+"},
 		{"2h", "", "allowed", "--+"},
 	} {
-		keep, err := exportFilter(receiptFilter{decision: c.decision}, c.since, c.until, now)
+		keep, err := exportFilter(receipts.Query{Decision: c.decision}, c.since, c.until, now)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -2,9 +2,7 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -18,112 +16,87 @@ import (
 	"github.com/jonboulle/clockwork"
 	"github.com/spf13/cobra"
 
+	"agentgw/internal/literal"
 	"agentgw/internal/receipts"
 )
 
-// row is a receipt in the list: its last record so far.
-type row struct {
-	index  uint64
-	line   json.RawMessage
-	record *receipts.Record
-}
-
 func (c *cli) receiptsListCommand() *cobra.Command {
 	var (
-		asJSON bool
-		f      receiptFilter
-		since  string
-		limit  int
+		asJSON       bool
+		q            receipts.Query
+		since, until string
+		cursor       uint64
 	)
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the newest receipts",
 		Long: `List the newest receipts, the newest last, one line for each attempt: how it ended or
 why it was refused, or its intent while it runs. A summary, of refusals that were too many
-to be recorded one by one, is one line too, and says how many. --json prints an array of the records.`,
+to be recorded one by one, is one line too, and says how many. --json prints an array of the records.
+
+--oldest lists from the oldest on. Where there are more than --limit, standard error says
+with what --cursor the next ones are listed.`,
 		Args: noArguments(""),
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			if f.since, err = parseSince(since, time.Now()); err != nil {
+			now := time.Now()
+			if q.From, err = parseMoment("--since", since, now); err != nil {
 				return exit(exitUsage, err)
 			}
-			if limit < 0 {
-				return exit(exitUsage, fmt.Errorf("--limit %d: want 0 (all) or more", limit))
+			if q.To, err = parseMoment("--until", until, now); err != nil {
+				return exit(exitUsage, err)
 			}
-			if err := f.check(); err != nil {
+			if q.Limit < 0 {
+				return exit(exitUsage, fmt.Errorf("--limit %d: want 0 (all) or more", q.Limit))
+			}
+			if what := wrongWhy(q.Why); what != "" {
+				return exit(exitUsage, fmt.Errorf("--code %s: %s", literal.Quote(q.Why), what))
+			}
+			if err := checkDecision(q.Decision); err != nil {
 				return exit(exitUsage, err)
 			}
 			folder, err := c.receiptsFolder(cmd)
 			if err != nil {
 				return err
 			}
-			rows, err := collect(folder, f, limit)
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			q.Cursor = cursor
+			page, err := receipts.List(ctx, folder, q)
 			if err != nil {
 				return exit(exitCannotRun, err)
 			}
-			if asJSON {
-				return printRows(c.stdout, rows)
+			if !q.Oldest {
+				slices.Reverse(page.Receipts)
 			}
-			return c.tabulate(rows)
+			if asJSON {
+				err = printRows(c.stdout, page.Receipts)
+			} else {
+				err = c.tabulate(page.Receipts)
+			}
+			if err == nil && page.Next > 0 {
+				_, err = fmt.Fprintf(c.stderr, "there are more: --cursor %d\n", page.Next)
+			}
+			return err
 		},
 	}
 	fs := cmd.Flags()
-	fs.StringVar(&f.tenant, "tenant", "", "only of this tenant (acme, or in full tenant:acme, human:user-42)")
-	fs.StringVar(&f.key, "key", "", "only of this key's id")
-	fs.StringVar(&f.service, "service", "", "only of this service")
-	fs.StringVar(&f.request, "request", "", "only of this request: the X-Request-Id of the answer")
-	fs.StringVar(&f.why, "code", "", "only with this code or ending, as in the column WHY (scope_denied, outcome_unknown)")
-	fs.StringVar(&f.decision, "decision", "", "only allowed or refused")
+	fs.StringVar(&q.Tenant, "tenant", "", "only of this tenant (acme, or in full tenant:acme, human:user-42)")
+	fs.StringVar(&q.Key, "key", "", "only of this key's id")
+	fs.StringVar(&q.Service, "service", "", "only of this service")
+	fs.StringVar(&q.Request, "request", "", "only of this request: the X-Request-Id of the answer")
+	fs.StringVar(&q.Why, "code", "", "only with this code or ending, as in the column WHY (scope_denied, outcome_unknown)")
+	fs.StringVar(&q.Decision, "decision", "", "only allowed or refused")
 	fs.StringVar(&since, "since", "", "only from this time on, or this long ago (2026-01-02T15:04:05Z, 2026-01-02 for its first moment in UTC, 15m)")
-	fs.IntVar(&limit, "limit", 50, "at most so many, the newest; 0: all")
+	fs.StringVar(&until, "until", "", "only before this time (as --since)")
+	fs.IntVar(&q.Limit, "limit", 50, "at most so many; 0: all")
+	fs.BoolVar(&q.Oldest, "oldest", false, "the oldest, and not the newest")
+	fs.Uint64Var(&cursor, "cursor", 0, "go on where a list ended")
 	fs.BoolVar(&asJSON, "json", false, "print as JSON")
 	addHomeFlags(cmd)
 	return cmd
 }
 
-// collect reads the log once. It keeps limit rows and the calls in flight.
-func collect(folder string, f receiptFilter, limit int) ([]row, error) {
-	var rows []row
-	running := map[string]row{}
-	err := receipts.Scan(folder, func(s receipts.Stored) error {
-		r := s.Record
-		if !r.Begins() {
-			delete(running, r.ID)
-		}
-		if !ofCalls(r.Kind) || !f.wants(r) {
-			return nil
-		}
-		found := row{s.Index, bytes.Clone(s.Line), r}
-		if r.Begins() {
-			running[r.ID] = found
-			return nil
-		}
-		rows = append(rows, found)
-		// Cut now and then, so that a long log does not have to fit in memory.
-		if limit > 0 && len(rows) >= 2*limit+1024 {
-			rows = slices.Delete(rows, 0, len(rows)-limit)
-		}
-		return nil
-	})
-	for _, r := range running {
-		rows = append(rows, r)
-	}
-	slices.SortFunc(rows, func(a, b row) int { return cmp.Compare(a.index, b.index) })
-	if limit > 0 && len(rows) > limit {
-		rows = rows[len(rows)-limit:]
-	}
-	return rows, err
-}
-
-// ofCalls reports whether records of a kind are about calls, and not about the log.
-func ofCalls(k receipts.Kind) bool {
-	switch k {
-	case receipts.KindIntent, receipts.KindOutcome, receipts.KindRefusal, receipts.KindSummary:
-		return true
-	}
-	return false
-}
-
-func printRows(w io.Writer, rows []row) error {
+func printRows(w io.Writer, rows []receipts.Found) error {
 	var b bytes.Buffer
 	b.WriteString("[")
 	for i, r := range rows {
@@ -131,18 +104,18 @@ func printRows(w io.Writer, rows []row) error {
 			b.WriteString(",")
 		}
 		b.WriteString("\n")
-		b.Write(r.line)
+		b.Write(r.Line)
 	}
 	b.WriteString("\n]\n")
 	_, err := w.Write(b.Bytes())
 	return err
 }
 
-func (c *cli) tabulate(rows []row) error {
+func (c *cli) tabulate(rows []receipts.Found) error {
 	w := tabwriter.NewWriter(c.stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "TIME\tID\tTENANT\tKEY\tSERVICE\tACTION\tDECISION\tSTATUS\tWHY\tBYTES\tMS")
 	for _, found := range rows {
-		r := found.record
+		r := found.Record
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\n",
 			r.Time.Format(time.RFC3339), cell(r.ID), cell(r.Tenant), cell(r.Key), cell(r.Service), cell(r.Action),
 			cell(r.Decision), status(r), cell(why(r)), r.Out, r.TotalMicros/1000)
@@ -170,7 +143,7 @@ func why(r *receipts.Record) string {
 	text := string(r.Ending)
 	switch {
 	case r.Kind == receipts.KindIntent:
-		return stillRunning
+		return receipts.Running
 	case r.Limit != "":
 		text = r.Code + " (" + r.Limit + ")"
 	case r.Code != "":

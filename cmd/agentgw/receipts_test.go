@@ -368,7 +368,7 @@ func TestParseSince(t *testing.T) {
 		"2026-11-30":                time.Date(2026, 11, 30, 0, 0, 0, 0, time.UTC),
 		"2026-11-30T13:00:00+02:00": time.Date(2026, 11, 30, 11, 0, 0, 0, time.UTC),
 	} {
-		if got, err := parseSince(text, now); err != nil || !got.Equal(want) {
+		if got, err := parseMoment("--since", text, now); err != nil || !got.Equal(want) {
 			t.Errorf("%q: %v, %v", text, got, err)
 		}
 	}

@@ -9,7 +9,6 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/mattn/go-isatty"
 	"github.com/spf13/cobra"
 
 	"agentgw/internal/receipts"
@@ -100,24 +99,6 @@ not proven that nothing is missing: no anchor, a selection, or the log itself de
 	cmd.Flags().StringVar(&opened.file, "params", "", "file with the bytes of the call's parameters, as they were sent")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
 	return cmd
-}
-
-// progress shows how far a long verification is, on a terminal only.
-func (c *cli) progress() func(done, total int64) {
-	f, ok := c.stderr.(*os.File)
-	if !ok || !isatty.IsTerminal(f.Fd()) {
-		return nil
-	}
-	next := time.Now().Add(time.Second)
-	return func(done, total int64) {
-		if now := time.Now(); now.After(next) {
-			fmt.Fprintf(f, "\rread %d of %d MiB", done>>20, total>>20)
-			next = now.Add(time.Second)
-			if done >= total {
-				fmt.Fprintln(f)
-			}
-		}
-	}
 }
 
 func printVerification(out io.Writer, r *receipts.Report) error {

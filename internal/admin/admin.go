@@ -48,6 +48,8 @@ type Operations interface {
 	// Unblock reports whether the tenant was blocked. One that is not and that
 	// nobody knows is an ErrNoSuchTenant.
 	Unblock(id string) (was bool, err error)
+	// Receipts lists receipts. The error is a WrongParameter, or ErrTryLater.
+	Receipts(context.Context, ReceiptQuery) (ReceiptPage, error)
 	// Log is the receipt log.
 	Log() Log
 }

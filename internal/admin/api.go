@@ -24,6 +24,7 @@ func operate(o Operations) http.Handler {
 	})
 	tenants(mux, o)
 	mux.HandleFunc("GET /admin/v1/limits/explain", explainLimits(o))
+	mux.HandleFunc("GET /admin/v1/receipts", listReceipts(o))
 	mux.HandleFunc("/admin/v1/", func(w http.ResponseWriter, _ *http.Request) {
 		fail(w, problem{Status: http.StatusNotFound, Code: "not_found", Detail: "there is nothing at this path for this method"})
 	})

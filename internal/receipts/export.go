@@ -84,6 +84,9 @@ func exportTo(ctx context.Context, out io.Writer, dir, folder, tenant string, ke
 		}
 		return ctx.Err()
 	})
+	if progress != nil {
+		progress(total, total)
+	}
 	// What has been written by now was believed on the way: it is what this key
 	// has signed if the root is, and else the file never gets its name.
 	switch {

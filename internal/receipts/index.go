@@ -65,12 +65,9 @@ func valueHash(t trait, value string) uint32 {
 	return h
 }
 
-// listed reports whether a record of that kind is how an attempt ended, or stands
-// for attempts that have no other record. What another record is to end, an intent
-// or the beginning of a summary, is listed while it is the last that is known.
-func listed(k Kind) bool {
-	return k == KindOutcome || k == KindRefusal || k == KindSummary || k == KindGap
-}
+// listed reports whether a record of that kind can be how an attempt, or many, ended.
+// One that begins is listed while it is the last that is known: see openReceipts.
+func listed(k Kind) bool { return k == KindOutcome || k == KindRefusal || k == KindSummary }
 
 // blockHeader is how a block begins; little-endian, as all in it.
 type blockHeader struct {
@@ -79,7 +76,7 @@ type blockHeader struct {
 	HeadSum          uint32 // of the strides and values
 	Count            uint32 // entries
 	Values           uint32 // values
-	Opened, OpenSum  uint32 // bytes of the open intents
+	Opened, OpenSum  uint32 // bytes of the open receipts
 	LastLine, LineOf uint32 // length and sum of the last record
 	Size             uint32 // bytes of the block
 	First            uint64 // entry
@@ -87,19 +84,18 @@ type blockHeader struct {
 	Earliest, Latest int64  // microseconds of the Unix time
 }
 
-// openIntents are the intents without an outcome, and the summaries that have only
-// begun, by id: which entry each is.
-type openIntents map[string]uint64
+// openReceipts are those that have begun and not ended, by id: which entry each is.
+type openReceipts map[string]uint64
 
-func (o openIntents) see(begins bool, id string, index uint64) {
-	if begins {
-		o[strings.Clone(id)] = index // a record's texts are parts of its line
-	} else {
-		delete(o, id)
+func (o openReceipts) see(r *Record, index uint64) {
+	if r.Begins() {
+		o[strings.Clone(r.ID)] = index // a record's texts are parts of its line
+	} else if len(o) > 0 {
+		delete(o, r.ID)
 	}
 }
 
-func (o openIntents) append(dst []byte) []byte {
+func (o openReceipts) append(dst []byte) []byte {
 	for _, id := range slices.SortedFunc(maps.Keys(o), func(a, b string) int { return int(int64(o[a] - o[b])) }) {
 		dst = binary.LittleEndian.AppendUint64(dst, o[id])
 		dst = binary.LittleEndian.AppendUint16(dst, uint16(len(id)))
@@ -108,8 +104,8 @@ func (o openIntents) append(dst []byte) []byte {
 	return dst
 }
 
-func parseOpen(b []byte) (openIntents, error) {
-	o := openIntents{}
+func parseOpen(b []byte) (openReceipts, error) {
+	o := openReceipts{}
 	for len(b) > 0 {
 		if len(b) < 10 || len(b) < 10+int(binary.LittleEndian.Uint16(b[8:])) {
 			return nil, errStale
@@ -173,8 +169,8 @@ func (b *newBlock) endStride() {
 	}
 }
 
-// bytes is the block as it is stored, behind which the open intents are those.
-func (b *newBlock) bytes(open openIntents) []byte {
+// bytes is the block as it is stored, behind which the open receipts are those.
+func (b *newBlock) bytes(open openReceipts) []byte {
 	b.endStride()
 	var values, places []byte
 	for _, h := range slices.Sorted(maps.Keys(b.postings)) {
@@ -263,7 +259,7 @@ func unlessEnd(err error) error {
 
 func (b *block) headSize() int { return words(int(b.Count))*strideSize + int(b.Values)*valueSize }
 
-// openAt is where the open intents are, in the block.
+// openAt is where the open receipts are, in the block.
 func (b *block) openAt() int { return int(b.Size) - int(b.Opened) }
 
 // head reads the strides and the values.
@@ -337,8 +333,8 @@ func (b *block) with(hash uint32) (p places, err error) {
 	return p, nil
 }
 
-// open reads which intents have no outcome by the end of the block.
-func (b *block) open() (openIntents, error) {
+// open reads which receipts have not ended by the end of the block.
+func (b *block) open() (openReceipts, error) {
 	raw := make([]byte, b.Opened)
 	if _, err := b.file.ReadAt(raw, b.at+int64(b.openAt())); err != nil && b.Opened > 0 {
 		return nil, unlessEnd(err)

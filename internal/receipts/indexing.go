@@ -9,7 +9,7 @@ import (
 )
 
 // indexing writes the indexes of a log's segments: in order, since each block says
-// which intents are open behind it. It reads the segments, as a search does, so it
+// which receipts are open behind it. It reads the segments, as a search does, so it
 // is in nobody's way, and may be behind. It is for one goroutine at a time; the log's
 // lock is its owner's.
 type indexing struct {
@@ -23,7 +23,7 @@ type indexing struct {
 	from    int64  // where it goes on reading
 	next    uint64 // the entry there
 	block   newBlock
-	open    openIntents // behind it
+	open    openReceipts // behind it
 }
 
 // catchUp adds the blocks that are whole by now. It ends early once stopped says so.
@@ -64,7 +64,7 @@ func (x *indexing) inSegment(first uint64, sealed bool, stopped func() bool) err
 			return fmt.Errorf("%s, byte %d: %w", segmentName(first), at, err)
 		}
 		x.block.add(x.next, at, line, r)
-		x.open.see(r.Begins(), r.ID, x.next)
+		x.open.see(r, x.next)
 		x.next, x.from = x.next+1, at+int64(len(line))+1
 		if x.block.Count < x.most && x.block.End-x.block.Begin < blockBytes {
 			return nil
@@ -89,7 +89,7 @@ func (x *indexing) reset() { *x = indexing{disk: x.disk, folder: x.folder, most:
 // enter begins with a segment, behind the blocks of its index that are good.
 func (x *indexing) enter(p *part) error {
 	if x.open == nil {
-		x.open = openIntents{}
+		x.open = openReceipts{}
 	}
 	x.begun, x.segment, x.end, x.from, x.next, x.block = true, p.first, 0, 0, p.first, newBlock{}
 	for _, b := range p.blocks {

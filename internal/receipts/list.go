@@ -51,7 +51,7 @@ type search struct {
 	good map[uint64]int // of a segment: how many blocks are, once one was not
 
 	firsts  []uint64
-	running map[uint64]bool // the entries that are intents without an outcome
+	running map[uint64]bool // the entries that begin what has not ended
 	scanned int64
 	found   []Found
 }
@@ -99,10 +99,8 @@ func (s *search) once(ctx context.Context) (err error) {
 	if s.firsts, err = segmentsIn(s.disk, s.folder); err != nil {
 		return err
 	}
-	if s.query.wantsRunning() {
-		if err := s.findRunning(ctx); err != nil {
-			return err
-		}
+	if err := s.findRunning(ctx); err != nil {
+		return err
 	}
 	for i := range s.firsts {
 		if !s.query.Oldest {
@@ -145,7 +143,7 @@ func (s *search) part(first uint64) (*part, error) {
 // findRunning tells the calls in flight: those that the newest block knows of, as
 // far as the records behind it do not say otherwise.
 func (s *search) findRunning(ctx context.Context) error {
-	start, open := 0, openIntents{}
+	start, open := 0, openReceipts{}
 	for i, first := range slices.Backward(s.firsts) {
 		p, err := s.part(first)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -177,13 +175,14 @@ func (s *search) findRunning(ctx context.Context) error {
 		}
 		err = s.scan(ctx, p, func(line []byte, _ int64, index uint64) error {
 			kind, id, _, ok := glance(line)
-			begins := kind == KindIntent
-			if !ok || kind == KindSummary {
-				if r, err := ParseRecord(line); err == nil { // else nobody knows what it was
-					begins, id = r.Begins(), r.ID
+			r := &Record{Kind: kind, ID: id}
+			if !ok || kind == KindSummary { // which begins or ends
+				var err error
+				if r, err = ParseRecord(line); err != nil {
+					return nil // nobody knows what it was
 				}
 			}
-			open.see(begins, id, index)
+			open.see(r, index)
 			return nil
 		})
 		p.close()

@@ -156,6 +156,9 @@ func ProveIn(dir, id string, progress func(done, total int64)) ([]Proof, error) 
 		}
 		return nil
 	})
+	if progress != nil {
+		progress(total, total)
+	}
 	switch {
 	case !errors.Is(err, errCovered):
 		return nil, fmt.Errorf("the log ends before its newest checkpoint: %w", err)

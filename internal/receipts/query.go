@@ -44,11 +44,6 @@ func (q *Query) tenant() string {
 	return "tenant:" + q.Tenant
 }
 
-// wantsRunning reports whether it may want a receipt with an intent alone.
-func (q *Query) wantsRunning() bool {
-	return q.Decision != Refused && (q.Why == "" || q.Why == Running)
-}
-
 // passed reports whether the cursor has left that entry behind.
 func (q *Query) passed(index uint64) bool {
 	if q.Oldest {

@@ -31,7 +31,7 @@ var errAnotherLog = errors.New("the log is not signed by the given key")
 // It walks the tree of each tenant as well as the log's, on all processors, and needs
 // the memory for some megabytes of the log, for 65,536 ids, and for each tenant half a
 // kilobyte or so, however large the log is. progress, where set, is told how many bytes of how many have been
-// read. A log that does not hold is a Report and not an error: an error means
+// read, at the end that it is all. A log that does not hold is a Report and not an error: an error means
 // that it could not be read, or (ErrUsage) that vkey or anchor cannot be.
 //
 // It works while a gateway writes: then entries not yet under a checkpoint are
@@ -206,6 +206,9 @@ func (v *verification) walk(folder string) error {
 	stop := w.look(looker{signed: v.known}, v.ahead)
 	defer stop()
 	err = w.toEnd(func(e event) error { return v.line(w, e) })
+	if v.progress != nil {
+		v.progress(v.total, v.total)
+	}
 	var damage *Damage
 	stopped := false
 	switch {
