@@ -213,6 +213,25 @@ func TestShredding(t *testing.T) {
 	}
 }
 
+// TestShreddedAndMadeAnewElsewhere: another process has deleted the key and made the
+// next before this one looks: that is the key from then on.
+func TestShreddedAndMadeAnewElsewhere(t *testing.T) {
+	folder := t.TempDir()
+	s := openStore(t, folder)
+	here, there := loadSalts(t, s), loadSalts(t, openStore(t, folder))
+	_, first := saltOf(t, here, "tenant:acme", "r")
+	if _, err := vault.Shred(t.Context(), s, "tenant:acme", noon); err != nil {
+		t.Fatal(err)
+	}
+	theirs, second := saltOf(t, there, "tenant:acme", "r")
+	if err := here.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if ours, key := saltOf(t, here, "tenant:acme", "r"); key != second || ours != theirs || key == first {
+		t.Errorf("it goes on with %s, and the key is %s", key, second)
+	}
+}
+
 // TestParamsKeysThatWereTouched: a key opens only as what it was wrapped as, and
 // under its own vault key, which a start finds out.
 func TestParamsKeysThatWereTouched(t *testing.T) {
