@@ -55,7 +55,7 @@ func parseHeader(line []byte) (header, error) {
 	if h.Segment.Version > 1 {
 		return header{}, fmt.Errorf("%w: the segment has version %d; this program knows version 1", errNewer, h.Segment.Version)
 	}
-	if !rendersAs(line, appendHeader(nil, h.Segment)) {
+	if h.Segment.Version != 1 || !rendersAs(line, appendHeader(nil, h.Segment)) {
 		return header{}, errors.New("not in the one spelling of a header")
 	}
 	return h.Segment, nil
