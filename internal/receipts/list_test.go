@@ -52,14 +52,10 @@ func pickLog(t testing.TB, attempts int) (dir string, all []receipts.Found) {
 			mustAppend(t, l, r)
 			running = append(running, r)
 		}
-		for len(running) > 12 || len(running) > 0 && random.IntN(3) > 0 {
-			i := random.IntN(len(running))
-			if len(running) > 3 || i > 0 { // the first three run on
-				end(running[i])
-				running = slices.Delete(running, i, i+1)
-			} else {
-				break
-			}
+		for len(running) > 12 || len(running) > 3 && random.IntN(3) > 0 { // the first three run on
+			i := 3 + random.IntN(len(running)-3)
+			end(running[i])
+			running = slices.Delete(running, i, i+1)
 		}
 	}
 	if err := l.Close(); err != nil {
