@@ -73,7 +73,7 @@ HEADER = re.compile(f'{{"segment":{{"v":1,"log":(?P<log>{TEXT}),"first":(?P<firs
 BATCH = re.compile(f'{{"batch":{{"first":({NUMBER}),"count":({NUMBER}),"bytes":({NUMBER})}}}}')
 CHECKPOINT = re.compile(r'\{"checkpoint":"((?:[^"\\\x00-\x1f\x7f]|\\["\\n])*)"\}')
 
-KINDS = {"intent", "outcome", "refusal", "recovery", "key", "heads", "summary", "gap", "heartbeat", "seal"}
+KINDS = {"intent", "outcome", "refusal", "recovery", "key", "heads", "summary", "gap", "heartbeat", "seal", "pruned"}
 DECISIONS = {"allowed", "refused"}
 ENDINGS = {"complete", "client_cancelled", "slow_client", "upstream_aborted", "timeout", "revoked", "blocked", "budget",
            "panic", "shutdown", "outcome_unknown"}
@@ -88,9 +88,10 @@ MEMBERS = (  # those that may be left out, in their order
     ("recovery", f'{{"file":{TEXT},"offset":(?P<offset>{NUMBER}),"bytes":(?P<bytes>{NUMBER}),"sha256":{TEXT},'
                  f'"kept":(?P<kept>{NUMBER})}}'),
     ("vkey", TEXT), ("heads", f'{{"count":(?P<count>{NUMBER}),"root":"(?P<root>{INSIDE})"}}'),
+    ("pruned", f'{{"before":(?P<before>{NUMBER}),"sha256":"(?P<remains>{INSIDE})"}}'),
     ("from", TIME), ("to", TIME), ("attempts", NUMBER), ("reason", TEXT), ("interval", "true"), ("cut", "true"))
 SPELLED = {"attempts": "count"}  # heads have a member of that name inside
-NUMBERS = MEASURED | {"seq", "status", "offset", "bytes", "kept", "count", "attempts"}
+NUMBERS = MEASURED | {"seq", "status", "offset", "bytes", "kept", "count", "before", "attempts"}
 RECORD = re.compile(
     f'{{"v":1,"kind":"(?P<kind>{INSIDE})","id":(?P<id>{TEXT}),"t":(?P<t>{TIME}),"seq":(?P<seq>{NUMBER})'
     + "".join(f'(?:,"{SPELLED.get(name, name)}":(?P<{name}>{form}))?' for name, form in MEMBERS) + ',"tag":"[A-Za-z0-9_-]{21}[AQgw]"}')
@@ -128,6 +129,8 @@ def parse_record(line):
         raise Broken("a date or a time that there is not")
     if (r["kind"] == "heads") != (r["heads"] is not None):
         raise Broken("heads are of a record of that kind, and of no other")
+    if (r["kind"] == "pruned") != (r["pruned"] is not None):
+        raise Broken("what was removed is told by a record of that kind, and of no other")
     if any((r[name] is not None) != (r["kind"] in COUNTING) for name in ("from", "to", "attempts")) or r["reason"] and r["kind"] not in COUNTING:
         raise Broken("from, to and count are of a gap or a summary, which has them all, and of no other, nor a reason")
     return r
@@ -260,6 +263,77 @@ class TenantTree(Tree):
         return f"{self.origin}\n{self.size}\n{base64.b64encode(self.root()).decode()}\n".encode()
 
 
+# ---- Removed entries (section 8): what is left of them is the roots of full subtrees.
+
+LEFT_OUT = re.compile(f'{{"left_out":{{"count":({NUMBER}),"root":"([A-Za-z0-9+/]{{43}}=)"}}}}')
+PRUNED = re.compile(f'{{"pruned":{{"v":1,"log":({TEXT}),"before":({NUMBER}),"no_tenant":({NUMBER})}}}}')
+TENANT = re.compile(f'{{"tenant":{{"name":({TEXT}),"size":({NUMBER}),"last":({NUMBER}),"waits":(true|false)}}}}')
+
+
+def read_left_out(line, size, folded):
+    """The root and the count of leaves that are left out behind `size` others; and `folded`, of how many the line is
+    that may become one of twice as many: then none of as many may stand behind it (section 4.4)."""
+    match = spelled(LEFT_OUT, line)
+    root, count = match and unbase64(match[2]), int(match[1]) if match else 0
+    if not root or count < 1 or count & (count - 1) or size % count or size + count > MOST:
+        raise Fault("not a line for what is left out, or one that cannot stand here")
+    if size == 0 and count > 1 or folded == count:
+        raise Fault("what is left out has other lines: the first leaf its own, and the others as few as there can be")
+    # With one of as many behind it, it would be the half of a larger one; but never the first leaf.
+    return root, count, count if size and size // count % 2 == 0 else 0
+
+
+class Pruned:
+    """The file `pruned`."""
+
+    def __init__(self, text):
+        self.sha256 = hashlib.sha256(text).hexdigest()
+        self.lines = text.split(b"\n")
+        if self.lines.pop() or any(len(line) > LONGEST for line in self.lines):
+            raise Fault("the file pruned does not end with a line, or has one that is too long")
+        match = self.next_line(PRUNED)
+        self.log, self.before, self.strangers = json.loads(match[1]), int(match[2]), int(match[3])
+        self.tree, self.tenants, self.waiting = Tree(), {}, OrderedDict()
+        if not 0 < self.before <= MOST:
+            raise Fault("the file pruned is of no entry")
+        self.read_tree(self.tree, self.before)
+        counted, last_name = self.strangers, None
+        while self.lines:
+            match = self.next_line(TENANT)
+            name, size, last = match[1], int(match[2]), int(match[3])
+            if name == '""' or name in self.tenants or not 0 < last <= self.before or not 0 < size <= MOST:
+                raise Fault("the file pruned tells of a tenant twice, or of what cannot be")
+            if match[4] == "true":
+                if last_name is not None:
+                    raise Fault("in the file pruned, one who waits comes behind one who does not")
+            elif last_name is not None and last_name.encode() >= name.encode():
+                raise Fault("the file pruned does not have its tenants in order")
+            else:
+                last_name = name
+            self.tenants[name] = self.read_tree(None, size)
+            if match[4] == "true":
+                self.waiting[name] = self.tenants[name]
+            counted += size
+        if counted != self.before:
+            raise Fault(f"the file pruned is of {self.before} entries, and tells of {counted}")
+
+    def next_line(self, expression):
+        match = self.lines and spelled(expression, self.lines.pop(0))
+        if not match:
+            raise Fault("the file pruned is not in its one spelling")
+        return match
+
+    def read_tree(self, tree, size):
+        folded = 0
+        while self.lines and self.lines[0].startswith(b'{"left_out":'):
+            root, count, folded = read_left_out(self.lines.pop(0), tree.size if tree else 0, folded)
+            tree = tree or TenantTree(self.log, root)
+            tree.add(root, count)
+        if not tree or tree.size != size:
+            raise Fault("the file pruned does not have as many leaves as it says")
+        return tree
+
+
 # ---- The walk (section 6).
 
 def begins(record):
@@ -287,6 +361,9 @@ class Log:
         self.tree_met = False                       # the tree of the anchor has been what the anchor says
         self.log_key = self.first = self.last = None
         self.last_kind, self.cut_short = None, False  # the log ends in a torn tail
+        self.pruned, self.proven = None, 0          # what is left of removed entries; and of how many entries the last says so
+        self.pruned_text, self.pruned_file = None, None
+        self.removed, self.pruned_fault = False, None  # the anchor is of removed entries; what is left of them is not what it says
 
     def sealed(self):
         """Reports whether the writer has stopped in good order (section 3.2)."""
@@ -303,6 +380,8 @@ class Log:
         folder = folder if os.path.isdir(folder) else path
         stored_file = os.path.join(folder, "checkpoint")
         stored = self.read_stored(stored_file)  # first: a log that is being written only grows
+        self.pruned_file = os.path.join(folder, "pruned")
+        self.pruned_text = read_if_there(self.pruned_file)  # before the segments too
         self.files = [os.path.join(folder, name) for name in segment_names(folder)]
         self.sizes = [os.path.getsize(file) for file in self.files]  # what is there by now, however it grows
         is_log = self.files or os.path.exists(stored_file) or os.path.basename(os.path.abspath(folder)) == "receipts"
@@ -312,6 +391,8 @@ class Log:
             if checkpoint and checkpoint.origin == self.key.origin:
                 self.marks[checkpoint.size].append((checkpoint.root, name))
         self.progress = progress
+        if self.pruned_text is not None:
+            self.begin(Pruned(self.pruned_text))
         for file, size in zip(self.files, self.sizes):
             self.read_segment(file, size, file == self.files[-1])
         self.place, size = None, self.tree.size
@@ -325,6 +406,32 @@ class Log:
         if self.loose > 1:
             raise Fault(f"{self.loose} batches are under no signature, and a writer leaves one at most",
                         self.covered, size - 1, self.loose_place)
+        if self.pruned_fault:
+            raise Fault(self.pruned_fault)
+        if self.pruned and not 0 < self.proven <= self.covered:
+            raise Fault("no entry under a signature says that entries were removed, and that the file pruned is what is left")
+
+    def begin(self, pruned):
+        """Goes on behind removed entries as if they had been read (section 8)."""
+        self.pruned, self.tree, self.tenants, self.waiting = pruned, pruned.tree, pruned.tenants, pruned.waiting
+        self.strangers, self.covered = pruned.strangers, pruned.before
+        there = [(file, size) for file, size in zip(self.files, self.sizes) if int(os.path.basename(file)[:20]) >= pruned.before]
+        self.files, self.sizes = [file for file, _ in there], [size for _, size in there]
+        for size in sorted(self.marks):
+            if size <= pruned.before:
+                for root, name in self.marks.pop(size):
+                    self.removed = self.removed or name == "the anchor" and size < pruned.before
+                    if size == pruned.before and root != self.tree.root():
+                        self.pruned_fault = f"what is left of the removed entries is not what {name} was signed over"
+        for tree in self.tenants.values() if self.tenant_anchored() else ():
+            if tree.origin == self.anchor.origin and tree.size >= self.anchor.size:
+                self.tree_met, self.removed = True, tree.size > self.anchor.size
+                if tree.size == self.anchor.size and tree.root() != self.anchor.root:
+                    self.pruned_fault = "what is left of this tenant's records is not what the anchor was signed over"
+
+    def replaced(self):
+        """Reports whether entries were removed since this began to read."""
+        return self.pruned_file is not None and read_if_there(self.pruned_file) not in (None, self.pruned_text)
 
     def read_stored(self, path):
         """The file `checkpoint`; None where it is missing, or never reached the disk."""
@@ -407,6 +514,8 @@ class Log:
         if int(header["first"]) != self.tree.size:
             raise Broken(f"the header says that entry {header['first']} is next, and it is {self.tree.size}")
         log, vkey = json.loads(header["log"]), json.loads(header["vkey"])
+        if self.pruned and log != self.pruned.log:
+            raise Fault("the file pruned is of another log")
         self.log_key = self.log_key or vkey
         if (log, vkey) != (self.key.origin, self.key.text):
             if not self.counts["checkpoints"] and not any(map(self.signed_in, self.files, self.sizes)):
@@ -462,6 +571,8 @@ class Log:
         if kind == "heads":
             self.check_heads(int(record["count"]), record["root"])
         self.check_receipt(record["id"], kind, begins(record))
+        if kind == "pruned" and self.pruned and (int(record["before"]), record["remains"]) == (self.pruned.before, self.pruned.sha256):
+            self.proven = self.proven or self.tree.size + 1
         if self.tree.size == 0 and (kind != "key" or record["vkey"] != f'"{self.key.text}"'):
             raise Fault("the first entry is not the record of the log's key")
         if not tenant:
@@ -525,6 +636,14 @@ class Log:
                 self.summaries[record["id"]] = stands_for
         self.counts["interval_records"] += record["interval"] is not None
         self.counts["gap_attempts"] += int(record["attempts"]) if record["kind"] == "gap" else 0
+
+
+def read_if_there(path):
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
 
 
 def segment_names(folder):
@@ -617,7 +736,6 @@ def check_params(records, salt, params):
 # ---- Exports (section 4.4): a tenant's tree, of which each leaf is shown or stands in a hash, and its checkpoint.
 
 EXPORT_LINE = b'{"export":{"v":1}}'
-LEFT_OUT = re.compile(f'{{"left_out":{{"count":({NUMBER}),"root":"([A-Za-z0-9+/]{{43}}=)"}}}}')
 
 
 class Export:
@@ -670,14 +788,7 @@ class Export:
         self.take(leaf_hash(line), 1)
 
     def add_left_out(self, line):
-        match = spelled(LEFT_OUT, line)
-        root, count = match and unbase64(match[2]), int(match[1]) if match else 0
-        if not root or count < 1 or count & (count - 1) or self.tree.size % count or self.tree.size + count > MOST:
-            raise Fault("not a line of an export, or one that cannot stand here")
-        if self.tree.size == 0 and count > 1 or self.folded == count:
-            raise Fault("what is left out has other lines: the first leaf its own, and the others as few as there can be")
-        # With one of as many behind it, it would be the half of a larger one; but never the first leaf.
-        self.folded = count if self.tree.size and self.tree.size // count % 2 == 0 else 0
+        root, count, self.folded = read_left_out(line, self.tree.size, self.folded)
         self.take(root, count)
 
     def take(self, root, count):
@@ -755,8 +866,14 @@ def verify(path, vkey_file, anchor_file=None, progress=lambda entries: None, sal
             code, why = export.judge()
             report.update(verdict=VERDICTS[code], why=why, export=export.report())
             return code, report
-        log = Log(key, anchor)
-        log.read(path, progress)
+        while True:
+            try:
+                log = Log(key, anchor)
+                log.read(path, progress)
+                break
+            except (Fault, OSError):
+                if not log.replaced():
+                    raise
         code, why = judge(log)
     except Fault as fault:
         code, why = 1, str(fault)
@@ -769,7 +886,7 @@ def verify(path, vkey_file, anchor_file=None, progress=lambda entries: None, sal
     report.update(verdict=VERDICTS[code], why=why)
     if log and code in (0, 1, 4):
         report.update(
-            log_key=log.log_key, size=log.tree.size, root=base64.b64encode(log.tree.root()).decode(), covered=log.covered,
+            log_key=log.log_key, size=log.tree.size, pruned=log.pruned.before if log.pruned else 0, root=base64.b64encode(log.tree.root()).decode(), covered=log.covered,
             anchor=0 if not log.anchor or log.tenant_anchored() else log.anchor.size, first=log.first, last=log.last, kinds=dict(log.kinds),
             tenants=len(log.tenants), repaired_tails=log.kinds["recovery"], gaps=log.kinds["gap"],
             intents_without_outcome=list(log.open.values()).count("intent"), summaries_without_end=list(log.open.values()).count("summary"),
@@ -798,12 +915,16 @@ def read_given(path):
 def judge(log):
     if not log.tree.size:
         return 4, "the log is empty, and nothing says whether it ever held anything"
+    if log.removed:
+        return 4, "holds as far as it goes; what the anchor covers was removed from the log, so that it cannot be compared"
     if log.tenant_anchored():
         return 4, "holds as far as it goes, and has all the tenant's records that the anchor covers; of others this is not shown"
     if not log.anchor:
         return 4, "holds as far as it goes; without an anchor nothing shows that the end was not cut off"
     if log.counts["interval_records"] or log.kinds["gap"]:
         return 4, "holds up to the anchor, but the log itself declares that it may lack records"
+    if log.pruned:
+        return 4, f"holds up to the anchor from entry {log.pruned.before} on; retention has removed those before it"
     return 0, "nothing was altered, reordered or inserted, and nothing up to the anchor is missing"
 
 
@@ -817,6 +938,8 @@ def show(report):
                      + (f", or one up to {damage['last']}" if damage["last"] not in (None, damage["index"]) else "")))
     if "size" in report:
         rows.append(("entries", f"{report['size']} read, {report['covered']} of them under a signature"))
+        if report["pruned"]:
+            rows.append(("pruned", f"< {report['pruned']}: the entries before this one were removed"))
         rows.append(("anchor", f"{report['anchor']} entries" if report["anchor"] else "none"))
         rows.append(("trusted key", report["trusted_key"]))
     if "size" in report and not damage:

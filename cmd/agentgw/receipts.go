@@ -82,7 +82,7 @@ Exits with 1 where there is none.`,
 				return exit(exitCannotRun, err)
 			}
 			if len(records) == 0 {
-				return exit(exitNotHold, fmt.Errorf("no receipt %q in %s", id, folder))
+				return noReceipt(id, folder, folder)
 			}
 			if asJSON {
 				return c.printJSON(struct {
@@ -207,4 +207,12 @@ func printable(s string) string {
 		}
 		return unicode.ReplacementChar
 	}, s)
+}
+
+// noReceipt says that a receipt is not there, and where it may have gone.
+func noReceipt(id, place, folder string) error {
+	if n, err := receipts.PrunedBefore(folder); err == nil && n > 0 {
+		return exit(exitNotHold, fmt.Errorf("no receipt %q in %s; retention has removed its first %d entries (pruned), of which it may have been", id, place, n))
+	}
+	return exit(exitNotHold, fmt.Errorf("no receipt %q in %s", id, place))
 }

@@ -78,7 +78,11 @@ receipt.`,
 					*receipts.Exported
 				}{out, tenant, done})
 			}
-			_, err = fmt.Fprintf(c.stdout, "%s: %d of the %d records of %s\n", out, done.Shown, done.Size, printable(tenant))
+			gone := ""
+			if done.Pruned > 0 {
+				gone = fmt.Sprintf("; %d were removed by retention (pruned)", done.Pruned)
+			}
+			_, err = fmt.Fprintf(c.stdout, "%s: %d of the %d records of %s%s\n", out, done.Shown, done.Size, printable(tenant), gone)
 			return err
 		},
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -46,7 +47,7 @@ a receipt to its caller at once: GET /v1/receipts/ID. Exits with 1 where there i
 			case err != nil:
 				return exit(exitCannotRun, err)
 			case len(proofs) == 0:
-				return exit(exitNotHold, fmt.Errorf("no receipt %q in %s", id, data))
+				return noReceipt(id, data, filepath.Join(data, "receipts"))
 			}
 			if asJSON {
 				return c.printProofs(id, proofs)

@@ -117,6 +117,9 @@ func printVerification(out io.Writer, r *receipts.Report) error {
 			fmt.Fprintf(w, "time\t%s to %s\n", r.First.Format(time.RFC3339), r.Last.Format(time.RFC3339))
 		}
 	}
+	if r.Pruned > 0 {
+		fmt.Fprintf(w, "pruned\t< %d: retention has removed the entries before this one\n", r.Pruned)
+	}
 	if r.Torn > 0 {
 		fmt.Fprintf(w, "torn tail\t%d bytes\n", r.Torn)
 	}

@@ -92,7 +92,7 @@ func start(settings *config.Settings, snapshot *registry.Snapshot, read reader, 
 	}
 	s.metrics = admin.NewMetrics()
 	s.receipts, err = receipts.Open(settings.DataDir, receipts.Options{
-		Clock: s.clock, Replica: s.replica, Sync: settings.ReceiptSync, Logger: log,
+		Clock: s.clock, Replica: s.replica, Sync: settings.ReceiptSync, Retention: settings.ReceiptRetention, Logger: log,
 		OnCommit: func(n int, took time.Duration) { s.metrics.Committed(n, took.Seconds()) },
 		Anchor:   settings.ReceiptAnchor, OnAnchor: s.metrics.Anchored,
 	})

@@ -49,7 +49,6 @@ func (s *Settings) Unserved() []string {
 		}
 	}
 	add(s.RateCallerRPM > 0, "RATE_CALLER_RPM", "this version serves no open callers")
-	add(s.ReceiptRetention > 0, "RECEIPT_RETENTION", "this version keeps every receipt")
 	return list
 }
 

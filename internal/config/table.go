@@ -95,7 +95,7 @@ var rows = []row{
 		into(func(s *Settings) *string { return &s.ReceiptIntent }, oneOf("always", "writes", "never"))},
 	{"RECEIPT_ON_FAILURE", "ReceiptOnFailure", "word", "refuse", "", "when the disk is full or cannot be written: refuse calls, or allow and count them", false,
 		into(func(s *Settings) *string { return &s.ReceiptOnFailure }, oneOf("refuse", "allow"))},
-	{"RECEIPT_RETENTION", "ReceiptRetention", "duration", "", "for ever", "how long receipts are kept", false,
+	{"RECEIPT_RETENTION", "ReceiptRetention", "duration", "", "for ever", "how long receipts are kept at least; older ones are removed in whole segments, and the proof that they were there stays", false,
 		into(func(s *Settings) *time.Duration { return &s.ReceiptRetention }, positive(literal.Duration))},
 	{"RECEIPT_ANCHOR", "ReceiptAnchor", "file", "", "none", "file outside of the data folder, best on another volume, kept at the log's newest signed checkpoint and compared with it at each start", false,
 		into(func(s *Settings) *string { return &s.ReceiptAnchor }, text)},

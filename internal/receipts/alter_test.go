@@ -159,6 +159,21 @@ func (s subject) entries(size uint64) (records, frame []string) {
 	return records, frame
 }
 
+// removed are the leaves of entries that retention has removed.
+func (s subject) removed() (leaves [][32]byte) {
+	if s.files["pruned"] == nil {
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.files)) {
+		if first, ok := strings.CutSuffix(name, ".leaves"); ok && first+".jsonl" < s.segments()[0] {
+			for entry := range slices.Chunk(s.files[name], 40) {
+				leaves = append(leaves, [32]byte(entry))
+			}
+		}
+	}
+	return leaves
+}
+
 // resign makes of altered records a log that the holder of the key would have
 // written: batches, checkpoints and tree as they have to be.
 func (s *subject) resign(t *testing.T, skey string) {
@@ -167,7 +182,7 @@ func (s *subject) resign(t *testing.T, skey string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var leaves [][32]byte
+	leaves := s.removed()
 	checkpoint := func() []byte {
 		root := treeHash(leaves)
 		signed, err := note.Sign(&note.Note{Text: fmt.Sprintf("%s\n%d\n%s\n", signer.Name(), len(leaves), base64.StdEncoding.EncodeToString(root[:]))}, signer)
@@ -341,6 +356,55 @@ var alterations = []alteration{
 		}
 		at := r.IntN(len(s.files[name]))
 		s.put(name, at, at+1, []byte{s.files[name][at] ^ 1<<r.IntN(8)})
+		return true
+	}},
+	{"what is left of removed entries altered", func(t *testing.T, r *mathrand.Rand, s *subject, w, other *written) bool {
+		text := s.files["pruned"]
+		if text == nil {
+			return false
+		}
+		list := slices.Collect(bytes.Lines(text))
+		i, j := r.IntN(len(list)), r.IntN(len(list))
+		switch r.IntN(8) {
+		case 0:
+			delete(s.files, "pruned")
+		case 1:
+			list = slices.Delete(list, i, i+1)
+		case 2:
+			list = slices.Insert(list, i, list[j])
+		case 3:
+			list[i], list[j] = list[j], list[i]
+		case 4:
+			list = list[:i]
+		case 5:
+			list[i] = regexp.MustCompile(`:[0-9]+`).ReplaceAll(list[i], pick(r, [][]byte{[]byte(":0"), []byte(":1"), []byte(":7"), []byte(":01"), []byte(":9007199254740992")}))
+		case 6:
+			list[i] = bytes.Replace(list[i], []byte("true"), []byte("false"), 1)
+		case 7: // it goes on
+			name := s.segments()[0]
+			if len(s.segments()) > 1 {
+				delete(s.files, name)
+			}
+		}
+		if s.files["pruned"] != nil {
+			s.files["pruned"] = bytes.Join(list, nil)
+		}
+		return true
+	}},
+	{"a byte of what is left of removed entries", func(t *testing.T, r *mathrand.Rand, s *subject, w, other *written) bool {
+		text := s.files["pruned"]
+		if text == nil {
+			return false
+		}
+		at := r.IntN(len(text))
+		s.put("pruned", at, at+1, pick(r, [][]byte{nil, {0}, {text[at], text[at]}, {' ', text[at]}, {text[at] ^ 1}, {text[at] ^ 0x20}, {'\n', text[at]}}))
+		return true
+	}},
+	{"what is left of removed entries beside a whole log", func(t *testing.T, r *mathrand.Rand, s *subject, w, other *written) bool {
+		if s.files["pruned"] != nil || other.files["pruned"] == nil {
+			return false
+		}
+		s.files["pruned"] = other.files["pruned"]
 		return true
 	}},
 	{"a byte out, in, zeroed or doubled", func(t *testing.T, r *mathrand.Rand, s *subject, w, other *written) bool {
@@ -644,6 +708,9 @@ var alterations = []alteration{
 		return true
 	}},
 	{"a segment of the other log", func(t *testing.T, r *mathrand.Rand, s *subject, w, other *written) bool {
+		if bytes.Equal(w.vkey, other.vkey) {
+			return false // a log of before is no other one
+		}
 		name := pick(r, s.segments())
 		if bytes.HasPrefix(other.files[name], s.files[name]) {
 			return false // it goes on as this one did

@@ -99,6 +99,9 @@ func (a *anchor) pass(tree *frontier) {
 	}
 }
 
+// before reports whether there is an anchor over fewer entries.
+func (a *anchor) before(size uint64) bool { return a != nil && a.start != nil && a.start.Size < size }
+
 // holds says whether a log of so many entries is the one that the anchor tells of.
 func (a *anchor) holds(size uint64) error {
 	switch {

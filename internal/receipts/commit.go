@@ -342,7 +342,7 @@ func (l *Log) headerOf(first uint64) []byte {
 
 // makeRoom begins a new segment where n more bytes would take this one past its size.
 func (l *Log) makeRoom(n int64) error {
-	if l.segment != nil && (l.segment.size == 0 || l.segment.size+n <= l.limit) {
+	if l.segment != nil && (l.segment.size == 0 || l.segment.size+n <= l.limit && !l.old(l.began)) {
 		return nil
 	}
 	if l.segment != nil {
@@ -382,7 +382,7 @@ func (l *Log) roll(n int64) error {
 	if l.segment != nil {
 		l.segment.close()
 	}
-	l.segment = next
+	l.segment, l.began = next, l.clock.Now()
 	l.space.end, l.space.reserved = headerRoom+frame, reserved
 	return nil
 }

@@ -103,6 +103,12 @@ func appendFields(dst []byte, r *Record, cut int) []byte {
 		e.b = appendText(e.b, h.Root, e.cut)
 		e.b = append(e.b, '}')
 	}
+	if c := r.Pruned; c != nil {
+		e.integer(`,"pruned":{"before":`, int64(c.Before), true)
+		e.b = append(e.b, `,"sha256":`...)
+		e.b = appendText(e.b, c.SHA256, e.cut)
+		e.b = append(e.b, '}')
+	}
 	if r.Kind.counts() {
 		e.time(`,"from":"`, r.From)
 		e.time(`,"to":"`, r.To)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 )
 
 // ExportHeader is the first line of an export of version 1.
@@ -24,6 +25,7 @@ type Exported struct {
 	Size    uint64 `json:"size"`    // records of the tenant
 	Shown   uint64 `json:"records"` // of which so many stand in the export
 	LeftOut uint64 `json:"left_out"`
+	Pruned  uint64 `json:"pruned"` // of those left out: removed by retention
 }
 
 // Export makes the file out: the records of one tenant that keep chooses, or all
@@ -46,9 +48,11 @@ func Export(ctx context.Context, dir, tenant string, keep func(*Record) bool, ou
 		return nil, fmt.Errorf("%s: an export does not belong into the folder of the log itself", out)
 	}
 	var done *Exported
-	err = createWhole(out, func(w io.Writer) (err error) {
-		done, err = exportTo(ctx, w, dir, folder, tenant, keep, progress)
-		return err
+	err = whilePruned(folder, func() error {
+		return createWhole(out, func(w io.Writer) (err error) {
+			done, err = exportTo(ctx, w, dir, folder, tenant, keep, progress)
+			return err
+		})
 	})
 	if err != nil {
 		return nil, err
@@ -68,6 +72,7 @@ func exportTo(ctx context.Context, out io.Writer, dir, folder, tenant string, ke
 	defer w.reader.close()
 	e := exporting{out: out, keep: keep}
 	e.text.WriteString(ExportHeader)
+	e.begin(w.pruned, tenant)
 	read, total := int64(0), bytesIn(folder)
 	err = w.toEnd(func(at event) error {
 		read += int64(len(at.line)) + 1
@@ -117,6 +122,19 @@ type exporting struct {
 	keep func(*Record) bool
 	left run
 	text bytes.Buffer // that is to be written
+}
+
+// begin leaves out what retention has removed of the tenant's records.
+func (e *exporting) begin(p *pruned, tenant string) {
+	if p == nil {
+		return
+	}
+	for _, t := range p.tenants {
+		if t.name == tenant {
+			e.left = slices.Clone(t.tree)
+			e.Pruned, e.LeftOut = t.size(), t.size()
+		}
+	}
 }
 
 // take takes the tenant's next record.

@@ -3,7 +3,9 @@ package receipts
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -75,7 +77,11 @@ func (c *recent) makeRoomLocked(id string) *recentEntry {
 		for range 32 {
 			old := c.next
 			c.next = (c.next + 1) % len(c.ring)
-			if e := c.entries[c.ring[old]]; !e.open {
+			e := c.entries[c.ring[old]]
+			if e == nil { // see prune
+				e = new(recentEntry)
+			}
+			if !e.open {
 				delete(c.entries, c.ring[old])
 				c.ring[old] = id
 				return e
@@ -84,6 +90,27 @@ func (c *recent) makeRoomLocked(id string) *recentEntry {
 	}
 	c.ring = append(c.ring, id)
 	return new(recentEntry)
+}
+
+// prune forgets what stands in segments of entries before one.
+func (c *recent) prune(before uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for id, e := range c.entries {
+		e.places = slices.DeleteFunc(e.places, func(p place) bool { return p.segment < before })
+		if len(e.places) == 0 {
+			delete(c.entries, id)
+		}
+	}
+	c.sieve.sealed = slices.DeleteFunc(c.sieve.sealed, func(s sealedSieve) bool { return s.first < before })
+}
+
+// isOpen reports whether a receipt has an intent and no outcome.
+func (c *recent) isOpen(id string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := c.entries[id]
+	return e != nil && e.open
 }
 
 // forget empties it.
@@ -115,6 +142,14 @@ func (c *recent) segments(id string) []uint64 {
 // that hold it, a tenth of a second each, one search at a time. Only records
 // that are on disk are found.
 func (l *Log) Find(id string) ([]json.RawMessage, error) {
+	found, err := l.find(id)
+	if errors.Is(err, fs.ErrNotExist) { // removed by retention, which forgets it first
+		found, err = l.find(id)
+	}
+	return found, err
+}
+
+func (l *Log) find(id string) ([]json.RawMessage, error) {
 	if places := l.recent.find(id); places != nil {
 		return readPlaces(l.disk, l.folder, places)
 	}

@@ -18,7 +18,7 @@ import (
 	"agentgw/internal/receipts"
 )
 
-// goldenEvery is a log with every kind of record, and all that can be made of one.
+// goldenEvery is a log with every kind of record but one, and all that can be made of one.
 const goldenEvery = "testdata/v1-every"
 
 // openedVector is what is told of a receipt so that its parameters can be checked.
@@ -143,11 +143,14 @@ func TestGoldenEvery(t *testing.T) {
 	chapter, _, _ = strings.Cut(chapter, ".")
 	kinds := strings.Split(strings.Trim(chapter, "`"), "`, `")
 	for _, kind := range kinds {
+		if kind == "pruned" {
+			continue // of which the beginning is gone: see goldenPruned
+		}
 		if !receipts.Kind(kind).Valid() || r.Kinds[kind] == 0 {
 			t.Errorf("no %s stands in it", kind)
 		}
 	}
-	if len(kinds) != 10 || len(r.Kinds) != len(kinds) {
+	if len(kinds) != 11 || len(r.Kinds) != len(kinds)-1 {
 		t.Errorf("FORMAT.md has the kinds %q, and the log %v", kinds, r.Kinds)
 	}
 	if e := verifyExport(t, string(read(t, filepath.Join(goldenEvery, "acme.export"))), vkey, nil); e.Verdict != receipts.Unproven || e.Shown != 5 || e.Unknown != 1 {

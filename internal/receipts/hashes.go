@@ -2,6 +2,7 @@ package receipts
 
 import (
 	"errors"
+	"slices"
 
 	"golang.org/x/mod/sumdb/tlog"
 )
@@ -40,7 +41,11 @@ func (h *hashes) subtree(level int, n uint64) (tlog.Hash, error) {
 		if (n+1)<<level > uint64(len(h.tiles)) {
 			return tlog.Hash{}, errHashes
 		}
-		return complete(h.tiles[n<<level : (n+1)<<level]), nil
+		row := h.tiles[n<<level : (n+1)<<level]
+		if slices.Contains(row, tlog.Hash{}) { // of removed entries whose leaves are gone
+			return tlog.Hash{}, errLeaves
+		}
+		return complete(row), nil
 	}
 	tile, first := n<<level>>tileHeight, n<<level&(tileWidth-1)
 	leaves := h.known[tile]

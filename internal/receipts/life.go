@@ -74,6 +74,8 @@ func (l *Log) end(seal bool) error {
 	l.mu.Unlock()
 	l.nudge()
 	<-l.stopped
+	close(l.quit)
+	<-l.retired
 	err := l.finish()
 	l.awaitAnchor()
 	close(l.closed)

@@ -38,7 +38,10 @@ type Options struct {
 	Clock   clockwork.Clock // required
 	Replica string          // stands in each record
 	Sync    string          // SyncAlways (also when empty) or SyncInterval
-	Logger  *slog.Logger    // nil: nothing is logged
+	// Retention is how long records are kept at least: a segment whose newest is
+	// older is removed, but for the hashes of its entries. Zero keeps all.
+	Retention time.Duration
+	Logger    *slog.Logger // nil: nothing is logged
 	// OnCommit, where set, is told of each commit: how many records it held,
 	// and how long writing, syncing and signing took together. It is called by
 	// the one committer, in order, and MUST NOT call the log.
@@ -94,21 +97,22 @@ type Stats struct {
 // while it takes nothing else for want of room or of an answer from the disk.
 type Log struct {
 	// Fixed by Open.
-	dir      string // the data folder
-	folder   string // dir/receipts
-	key      *signing
-	clock    clockwork.Clock
-	replica  string
-	interval bool
-	limit    int64 // of a segment
-	newID    func() string
-	disk     disk
-	logger   *slog.Logger
-	onCommit func(int, time.Duration)
-	onAnchor func(bool)
-	anchor   *anchor // nil: none is kept
-	floods   *floods
-	lock     io.Closer
+	dir       string // the data folder
+	folder    string // dir/receipts
+	key       *signing
+	clock     clockwork.Clock
+	replica   string
+	interval  bool
+	limit     int64         // of a segment
+	retention time.Duration // 0: all is kept
+	newID     func() string
+	disk      disk
+	logger    *slog.Logger
+	onCommit  func(int, time.Duration)
+	onAnchor  func(bool)
+	anchor    *anchor // nil: none is kept
+	floods    *floods
+	lock      io.Closer
 
 	// The queue, under mu for the length of a few assignments.
 	mu      sync.Mutex
@@ -138,6 +142,7 @@ type Log struct {
 
 	// The committer's own; nobody else looks.
 	segment      *segment
+	began        time.Time // the segment was, or its first record says so
 	tree         frontier
 	signed       []byte    // checkpoint of tree
 	signedIn     bool      // signed stands in the segments
@@ -173,6 +178,13 @@ type Log struct {
 
 	searching sync.Mutex // one search through the segments at a time
 	index     indexer
+
+	// Of the one who removes what is old, and before it begins of load.
+	pruned   *pruned // what is left of removed entries; nil: none were
+	youngest *youngest
+	promised [2]*Record    // what it writes next, with the room for it
+	quit     chan struct{} // closed when it is to end
+	retired  chan struct{} // and when it has
 }
 
 // batch is what is committed together. Places are given out under Log.mu; the
@@ -317,7 +329,7 @@ func (l *Log) place(r *Record) (*batch, *slot, uint64, <-chan struct{}, error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if r.Kind == KindOutcome && r.room > 0 {
+	if (r.Kind == KindOutcome || r.Kind.own()) && r.room > 0 {
 		if l.failure != nil || l.closing || l.contradicted != nil {
 			return nil, nil, 0, nil, ErrUnavailable
 		}

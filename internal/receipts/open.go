@@ -50,6 +50,11 @@ func Open(dir string, o Options) (*Log, error) {
 	started := l.tree.size
 	l.index.written(p.end + 256*int64(p.last)) // about
 	go l.run()
+	if l.retention > 0 {
+		go l.retire()
+	} else {
+		close(l.retired)
+	}
 	err = l.begin(p, started)
 	if err == nil && l.anchor != nil {
 		if err = l.lookAtAnchor(); err != nil {
@@ -78,7 +83,7 @@ func refusal(dir, folder string, err error) error {
 	if errors.As(err, &damage) && damage.newer {
 		return fmt.Errorf("receipt log %s: %w. It was written by a newer version of agentgw: start that one. Nothing was changed", folder, err)
 	}
-	if errors.As(err, &damage) || errors.Is(err, errMissing) {
+	if errors.As(err, &damage) || errors.Is(err, errMissing) || errors.Is(err, errPruned) {
 		return fmt.Errorf("receipt log %s: %w. Nothing was changed. Bring the folder back from a copy; or, to begin a new log, "+
 			"move it away together with %s. `agentgw receipts verify` shows how far this one holds", folder, err, filepath.Join(dir, signingKeyFile))
 	}
@@ -107,6 +112,7 @@ func open(dir, folder string, o Options) (*Log, *past, error) {
 		interval: o.Sync == SyncInterval, limit: segmentSize, disk: o.disk, newID: NewID,
 		logger: o.Logger, onCommit: o.OnCommit, onAnchor: o.OnAnchor,
 		wake: make(chan struct{}, 1), stopped: make(chan struct{}), closed: make(chan struct{}),
+		quit: make(chan struct{}), retired: make(chan struct{}), retention: o.Retention,
 	}
 	l.room = sync.NewCond(&l.mu)
 	l.floods = newFloods()
@@ -140,6 +146,12 @@ func (l *Log) load() (*past, error) {
 	if err := l.leaves.flush(); err != nil {
 		l.warnOfLeaves(err)
 	}
+	if err := w.recall(nil); err != nil {
+		l.logger.Warn("the hashes of removed entries are not what they were; the log goes on, but some of what is left can no longer be proven", "folder", l.folder, "error", err)
+	}
+	if err := l.removeLeftovers(); err != nil {
+		return nil, err
+	}
 	if len(l.grown.waiting) > 0 {
 		l.unbound = l.clock.Now()
 	}
@@ -164,6 +176,7 @@ func (l *Log) load() (*past, error) {
 	if err != nil {
 		return nil, err
 	}
+	l.began = l.firstTime()
 	l.newest.Store(&signed)
 	l.size.Store(l.tree.size)
 	l.signed = signed

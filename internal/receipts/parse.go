@@ -52,6 +52,9 @@ func (p *parser) parse(line string, r *Record) error {
 	if (r.Kind == KindHeads) != (r.Heads != nil) {
 		return errors.New("a record has heads if it is of that kind, and only then")
 	}
+	if (r.Kind == KindPruned) != (r.Pruned != nil) {
+		return errors.New("a record says what was removed if it is of that kind, and only then")
+	}
 	if r.Kind.counts() && r.Count == 0 {
 		return errors.New("a record of that kind stands for one attempt at least")
 	}
@@ -206,6 +209,17 @@ func (p *parser) member(r *Record, name string) (err error) {
 				return integer(p, &r.Heads.Count)
 			case "root":
 				return text(p, &r.Heads.Root)
+			}
+			return errSyntax
+		})
+	case "pruned":
+		r.Pruned = new(Pruned)
+		err = p.object(func(name string) error {
+			switch name {
+			case "before":
+				return integer(p, &r.Pruned.Before)
+			case "sha256":
+				return text(p, &r.Pruned.SHA256)
 			}
 			return errSyntax
 		})

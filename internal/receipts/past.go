@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
 )
 
 // past is what reading the log from its beginning tells.
@@ -19,6 +20,7 @@ type past struct {
 	end     int64                 // of the good bytes in it
 	unsure  int64                 // from there on nothing shows that they were ever synced
 	sealed  bool                  // its last record is a seal
+	proven  bool                  // a record says what is left of removed entries
 }
 
 type openIntent struct {
@@ -34,11 +36,16 @@ func (l *Log) read() (*past, *walker, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	if err := l.readRemoved(); err != nil {
+		return nil, nil, err
+	}
 	if p, w, ok := l.skim(known); ok {
 		return p, w, l.anchor.holds(w.tree.size)
 	}
 	l.recent.forget()
-	l.leaves = leaves{disk: l.disk, folder: l.folder}
+	if err := l.resetLeaves(); err != nil {
+		return nil, nil, err
+	}
 	p := &past{intents: make(map[string]openIntent)}
 	w := l.walker()
 	defer w.reader.close()
@@ -74,6 +81,12 @@ func (l *Log) read() (*past, *walker, error) {
 		}
 		return nil, nil, errNoLog
 	}
+	if l.pruned != nil && !p.proven {
+		if damage != nil {
+			return nil, nil, damage
+		}
+		return nil, nil, fmt.Errorf("%w: no entry says so", errPruned)
+	}
 	if damage != nil || w.torn() {
 		if err := l.settle(p, w, known, damage); err != nil {
 			return nil, nil, err
@@ -82,10 +95,49 @@ func (l *Log) read() (*past, *walker, error) {
 	return p, w, nil
 }
 
+// readRemoved reads what is left of removed entries, behind which the log begins.
+func (l *Log) readRemoved() (err error) {
+	l.pruned, err = readPruned(l.disk, l.folder)
+	if err == nil && l.pruned != nil && l.pruned.origin != l.key.origin {
+		return fmt.Errorf("%w: it is of another log, %s", errPruned, l.pruned.origin)
+	}
+	if err == nil && l.pruned != nil && l.anchor.before(l.pruned.before) {
+		l.passRemoved()
+	}
+	return err
+}
+
+// passRemoved has an anchor that is older than what was removed look at the
+// leaves of that. Where they are gone it cannot be compared any more: that it
+// covers no more than there is has to do.
+func (l *Log) passRemoved() {
+	var tree frontier
+	err := l.walker().recall(func(_ string, leaf tlog.Hash) {
+		tree.push(leaf)
+		l.anchor.pass(&tree)
+	})
+	if err != nil {
+		l.logger.Warn("the anchor is of entries that were removed, and cannot be compared", "file", l.anchor.path, "error", err)
+		l.anchor.met, l.anchor.fork = true, false
+	}
+}
+
+// resetLeaves begins the leaves anew, behind those of removed entries.
+func (l *Log) resetLeaves() (err error) {
+	l.leaves = leaves{disk: l.disk, folder: l.folder}
+	if p := l.pruned; p != nil {
+		l.leaves.next = p.before
+		l.leaves.firsts, err = leavesIn(l.disk, l.folder, p.before)
+	}
+	return err
+}
+
 func (l *Log) walker() *walker {
 	w := newWalker(l.folder)
 	w.reader.disk = l.disk
 	w.accept, w.origin, w.known = l.key.tagHolds, l.key.origin, l.key.verify
+	w.begin(l.pruned)
+	l.anchor.pass(&w.tree)
 	return w
 }
 
@@ -158,9 +210,11 @@ func (l *Log) skim(known *checkpoint) (_ *past, _ *walker, ok bool) {
 	defer w.reader.close()
 	w.accept = nil
 	w.skim()
-	l.leaves = leaves{disk: l.disk, folder: l.folder}
+	if l.resetLeaves() != nil {
+		return nil, nil, false
+	}
 	checkpoints, err := l.walk(p, w, known)
-	if err != io.EOF || w.torn() || w.loose != nil || w.tree.size == 0 && !l.key.fresh || known != nil && known.Size > w.tree.size {
+	if err != io.EOF || w.torn() || w.loose != nil || l.pruned != nil && !p.proven || w.tree.size == 0 && !l.key.fresh || known != nil && known.Size > w.tree.size {
 		return nil, nil, false
 	}
 	if checkpoints.check(l.key.verify) != nil {
@@ -209,6 +263,7 @@ func (l *Log) knownCheckpoint() (*checkpoint, error) {
 // remember keeps what has to be known of a record once the log is open.
 func (l *Log) remember(p *past, e event) {
 	p.sealed = e.record.Kind == KindSeal
+	p.proven = p.proven || e.record.proves(l.pruned)
 	at := place{e.segment, e.at.Offset, len(e.line) + 1}
 	switch begins := e.record.Begins(); {
 	case begins:

@@ -123,7 +123,7 @@ var errNoSignature = errors.New("the record is under no signature yet; try again
 // gateway that runs or without one. It has to read the log once, which takes as long as a start, and
 // the signing key, and proves a record without a tenant in the log's own tree.
 // progress is that of Verify.
-func ProveIn(dir, id string, progress func(done, total int64)) ([]Proof, error) {
+func ProveIn(dir, id string, progress func(done, total int64)) (proofs []Proof, err error) {
 	key, err := loadSigning(realDisk{}, dir, signingKeyFile)
 	if err != nil {
 		return nil, err
@@ -132,6 +132,14 @@ func ProveIn(dir, id string, progress func(done, total int64)) ([]Proof, error) 
 	if err != nil {
 		return nil, err
 	}
+	err = whilePruned(folder, func() error {
+		proofs, err = proveIn(folder, id, key, progress)
+		return err
+	})
+	return proofs, err
+}
+
+func proveIn(folder, id string, key *signing, progress func(done, total int64)) ([]Proof, error) {
 	lines, err := FindIn(folder, id)
 	if err != nil || len(lines) == 0 {
 		return nil, err
@@ -142,6 +150,9 @@ func ProveIn(dir, id string, progress func(done, total int64)) ([]Proof, error) 
 	}
 	defer w.reader.close()
 	g := newGathering(lines)
+	if err := w.recall(g.leaf); err != nil {
+		return nil, err
+	}
 	done, total := int64(0), bytesIn(folder)
 	err = w.toEnd(func(e event) error {
 		done += int64(len(e.line)) + 1
@@ -203,8 +214,7 @@ func newGathering(lines []json.RawMessage) *gathering {
 
 func (g *gathering) take(e event) {
 	tenant := e.record.Tenant
-	k, own := g.trees[tenant], g.trees[""]
-	if k != nil {
+	if k := g.trees[tenant]; k != nil {
 		index := e.index
 		if tenant != "" {
 			index = e.record.Seq - 1
@@ -214,12 +224,18 @@ func (g *gathering) take(e event) {
 				g.of[i], k.wanted = gathered{true, tenant, index}, true
 			}
 		}
-		if k != own {
-			k.add(e.leaf)
-		}
+	}
+	g.leaf(tenant, e.leaf)
+}
+
+// leaf takes the next leaf, which is of a record that is not to be proven.
+func (g *gathering) leaf(tenant string, leaf tlog.Hash) {
+	k, own := g.trees[tenant], g.trees[""]
+	if k != nil && k != own {
+		k.add(leaf)
 	}
 	if own != nil {
-		own.add(e.leaf)
+		own.add(leaf)
 	}
 }
 
@@ -278,7 +294,9 @@ func (s *signing) walk(folder string) (w *walker, newest checkpoint, signed []by
 	if err != nil {
 		return nil, newest, nil, fmt.Errorf("the newest checkpoint: %w", err)
 	}
-	w = newWalker(folder)
+	if w, err = startWalker(realDisk{}, folder); err != nil {
+		return nil, newest, nil, err
+	}
 	w.skim()
 	w.origin = s.origin
 	return w, newest, signed, nil

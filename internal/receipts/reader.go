@@ -93,6 +93,7 @@ type reader struct {
 	name   string  // of the open segment's file
 	until  *end    // nil: as far as the log goes, however it grows
 	only   *uint64 // nil: all segments, else this one
+	from   uint64  // segments of entries before it were removed, or were to be
 }
 
 // end is where a log ended at one moment.
@@ -211,7 +212,7 @@ func (r *reader) openAfter(done *uint64) error {
 		return err
 	}
 	for _, first := range firsts {
-		if done != nil && first <= *done || r.only != nil && first != *r.only {
+		if first < r.from || done != nil && first <= *done || r.only != nil && first != *r.only {
 			continue
 		}
 		if r.until != nil && first > r.until.segment {

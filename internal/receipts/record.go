@@ -23,20 +23,23 @@ const (
 	KindGap       Kind = "gap"       // attempts answered while the log could not be written; written by the log itself
 	KindHeartbeat Kind = "heartbeat" // nothing else was written for a minute; written by the log itself
 	KindSeal      Kind = "seal"      // the log was stopped in good order; written by the log itself
+	KindPruned    Kind = "pruned"    // entries are about to be removed; written by the log itself
 )
 
 // Valid reports whether k is on the closed list.
 func (k Kind) Valid() bool {
 	switch k {
 	case KindIntent, KindOutcome, KindRefusal, KindRecovery, KindKey,
-		KindSummary, KindGap, KindHeads, KindHeartbeat, KindSeal:
+		KindSummary, KindGap, KindHeads, KindHeartbeat, KindSeal, KindPruned:
 		return true
 	}
 	return false
 }
 
 // own reports whether records of k are written by the log itself alone.
-func (k Kind) own() bool { return k == KindHeads || k == KindHeartbeat || k == KindSeal }
+func (k Kind) own() bool {
+	return k == KindHeads || k == KindHeartbeat || k == KindSeal || k == KindPruned
+}
 
 // Ending says how an admitted call ended. The list is closed.
 type Ending string
@@ -140,6 +143,7 @@ type Record struct {
 	Recovery *Recovery // of a recovery record
 	VKey     string    // of a key record: the verifier key
 	Heads    *Heads    // of a heads record
+	Pruned   *Pruned   // of a pruned record
 
 	// Of a gap or a summary, which have to have all but the reason: how many
 	// attempts it stands for, and when the first and the last of them was.

@@ -44,7 +44,8 @@ type Report struct {
 	// entries before it.
 	StoppedAt *uint64 `json:"stopped_at,omitempty"`
 
-	Size    uint64 `json:"size"`    // entries that were read
+	Size    uint64 `json:"size"`    // entries that were read, and those before them that were removed
+	Pruned  uint64 `json:"pruned"`  // the entries before this one were removed; 0: none were
 	Root    string `json:"root"`    // of the tree over them
 	Covered uint64 `json:"covered"` // entries under the newest signature of the trusted key
 	Anchor  uint64 `json:"anchor"`  // size of the anchor; 0 without one
@@ -96,11 +97,14 @@ func (v *verification) conclude() {
 			v.blame(fmt.Errorf("the log holds %d entries, but %s covers %d: entries are missing", r.Size, t.name, t.Size))
 		}
 	}
-	if t := v.tenant; t != nil && !t.met {
+	if t := v.tenant; t != nil && !t.met && !t.removed {
 		v.blame(fmt.Errorf("the log has not the %d records that the anchor covers of the tree %s: records are missing", t.Size, t.Origin))
 	}
 	if v.unsigned != nil {
 		v.blame(v.unsigned)
+	}
+	if v.unproven != nil {
+		v.blame(v.unproven)
 	}
 	var damage *Damage
 	switch {
@@ -116,12 +120,16 @@ func (v *verification) conclude() {
 		r.Verdict, r.Why = Unproven, "the log is empty: nothing says whether it ever held anything"
 	case r.Covered == 0:
 		r.Verdict, r.Why = Unproven, "no entry is under a signature yet"
+	case v.removed():
+		r.Verdict, r.Why = Unproven, "holds as far as it goes; what the anchor covers was removed from the log, so that it cannot be compared"
 	case v.tenant != nil:
 		r.Verdict, r.Why = Unproven, fmt.Sprintf("holds as far as it goes, and has all that the anchor covers, %d records of tenant %s; that none was cut off its end is shown of them alone", v.tenant.Size, r.TreeAnchor.Tenant)
 	case v.anchor == nil || v.anchor.Size == 0:
 		r.Verdict, r.Why = Unproven, "holds as far as it goes; without an anchor nothing shows that entries were not cut off its end"
 	case r.Gaps > 0 || r.Interval > 0:
 		r.Verdict, r.Why = Unproven, "holds up to the anchor, but the log itself declares that it may lack records"
+	case r.Pruned > 0:
+		r.Verdict, r.Why = Unproven, fmt.Sprintf("holds up to the anchor from entry %d on; retention has removed those before it", r.Pruned)
 	default:
 		r.Verdict, r.Why = Holds, "nothing was altered, reordered or inserted, and nothing up to the anchor is missing"
 	}
@@ -132,18 +140,28 @@ func (v *verification) conclude() {
 	v.explain()
 }
 
+// removed reports whether there is an anchor and it cannot be met any more.
+func (v *verification) removed() bool {
+	return v.anchor != nil && v.anchor.Size > 0 && v.anchor.removed || v.tenant != nil && v.tenant.removed
+}
+
 // explain lists in words what is proven and what is not.
 func (v *verification) explain() {
 	r := v.report
 	say := func(list *[]string, format string, args ...any) { *list = append(*list, fmt.Sprintf(format, args...)) }
 	if r.Verdict == Holds || r.Verdict == Unproven {
 		if r.Covered > 0 {
-			say(&r.Proven, "entries 0 to %d were signed by the given key and are unaltered, in their order", r.Covered-1)
+			say(&r.Proven, "entries %d to %d were signed by the given key and are unaltered, in their order", r.Pruned, r.Covered-1)
 		}
-		if v.anchor != nil && r.Size > 0 {
+		if r.Pruned > 0 {
+			say(&r.Proven, "entry %d says that the %d entries before entry %d were removed, and what their hashes come to", v.prunedBy-1, r.Pruned, r.Pruned)
+		}
+		if v.anchor != nil && r.Size > 0 && r.Pruned > 0 && !v.anchor.removed {
+			say(&r.Proven, "of the entries that the anchor covers none after the removed is missing, and those had the hashes that it covers")
+		} else if v.anchor != nil && r.Size > 0 && r.Pruned == 0 {
 			say(&r.Proven, "none of the %d entries that the anchor covers is missing", r.Anchor)
 		}
-		if v.tenant != nil {
+		if v.tenant != nil && !v.tenant.removed {
 			say(&r.Proven, "none of the first %d records of tenant %s is missing, and they are those that it was shown", v.tenant.Size, r.TreeAnchor.Tenant)
 		}
 	}
@@ -152,6 +170,9 @@ func (v *verification) explain() {
 		// explained the fault.
 		say(&r.NotProven, "anything of the entries from %d on: reading stopped at entry %d", r.Covered, *r.StoppedAt)
 		return
+	}
+	if r.Pruned > 0 {
+		say(&r.NotProven, "what the %d removed entries said: retention has removed them (pruned < %d)", r.Pruned, r.Pruned)
 	}
 	if r.Size > r.Covered && r.Verdict != Unproven && r.Verdict != Holds {
 		say(&r.NotProven, "entries %d to %d: they are not under a signature", r.Covered, r.Size-1)

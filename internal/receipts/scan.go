@@ -22,7 +22,10 @@ type Stored struct {
 // writes, and proves nothing: that is Verify's. An error of visit ends it and
 // is returned.
 func Scan(folder string, visit func(Stored) error) error {
-	w := newWalker(folder)
+	w, err := startWalker(realDisk{}, folder)
+	if err != nil {
+		return err
+	}
 	defer w.reader.close()
 	if err := w.reader.bound(); err != nil {
 		return err
@@ -37,7 +40,10 @@ const followEvery = 200 * time.Millisecond
 // written by then it still visits. Each time
 // that it has come to the end it calls atEnd.
 func Follow(ctx context.Context, clock clockwork.Clock, folder string, visit func(Stored) error, atEnd func() error) error {
-	w := newWalker(folder)
+	w, err := startWalker(realDisk{}, folder)
+	if err != nil {
+		return err
+	}
 	defer w.reader.close()
 	for {
 		last := ctx.Err() != nil

@@ -93,6 +93,7 @@ type opinion struct {
 	Repaired                             uint64 `json:"repaired_tails"`
 	Segments, Tenants                    int
 	Sealed                               bool
+	Pruned                               uint64
 	Kinds                                map[string]uint64
 	Why                                  string
 	Records                              []string // that proofs show
@@ -241,12 +242,14 @@ func logsToAlter(t *testing.T) []*written {
 		}
 		l.Close()
 	}
+	pruned := prunedLog(t)
 
 	tail, _, _ := unsignedTail(t)
 
 	list := []*written{
 		keptBy(t, "batches of one", one), keptBy(t, "batches of many, and heads", short, newer), keptBy(t, "the same and on", many),
 		keptBy(t, "interval", interval), keptBy(t, "silences, and sealed", sealed), keptBy(t, "floods", floods),
+		keptBy(t, "removed entries", pruned), keptBy(t, "testdata/v1-pruned", goldenPruned),
 		keptBy(t, "a tail that nobody signed", tail),
 		keptBy(t, "testdata/v1", golden), keptBy(t, "testdata/v1-gaps", goldenGaps), keptBy(t, "testdata/v1-trees", goldenTrees),
 	}
@@ -673,8 +676,11 @@ func accepted(was, is subject, o opinion) bool {
 	if is.signed {
 		return is.wrong
 	}
-	wasRecords, wasFrame := was.entries(o.Covered)
-	isRecords, isFrame := is.entries(o.Covered)
+	wasRecords, wasFrame := was.entries(o.Covered - o.Pruned)
+	isRecords, isFrame := is.entries(o.Covered - o.Pruned)
+	if !bytes.Equal(was.files["pruned"], is.files["pruned"]) {
+		return true
+	}
 	if o.Torn > 0 { // so is the last batch, whatever its line says
 		wasFrame, isFrame = withoutLastBatchLine(wasFrame), withoutLastBatchLine(isFrame)
 	}

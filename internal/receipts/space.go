@@ -83,6 +83,9 @@ func spelledAtMost(r *Record) int64 {
 	if h := r.Heads; h != nil {
 		n += textAtMost(h.Root)
 	}
+	if c := r.Pruned; c != nil {
+		n += textAtMost(c.SHA256)
+	}
 	return int64(n)
 }
 

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"golang.org/x/mod/sumdb/note"
@@ -35,7 +36,8 @@ var errAnotherLog = errors.New("the log is not signed by the given key")
 // that it could not be read, or (ErrUsage) that vkey or anchor cannot be.
 //
 // It works while a gateway writes: then entries not yet under a checkpoint are
-// counted apart.
+// counted apart. Where the gateway removes entries that are being read, it begins
+// again.
 func Verify(path, vkey string, anchor []byte, progress func(done, total int64)) (*Report, error) {
 	return verify(path, vkey, anchor, progress, pieceLines)
 }
@@ -43,7 +45,16 @@ func Verify(path, vkey string, anchor []byte, progress func(done, total int64)) 
 // verify has the lines looked at ahead, so many at once, or one by one where that
 // is 0.
 func verify(path, vkey string, anchor []byte, progress func(done, total int64), ahead int) (*Report, error) {
-	v := &verification{sums: summing{}, report: &Report{TrustedKey: vkey, Kinds: map[string]uint64{}}, progress: progress, ahead: ahead}
+	for {
+		v := &verification{sums: summing{}, report: &Report{TrustedKey: vkey, Kinds: map[string]uint64{}}, progress: progress, ahead: ahead}
+		r, err := v.verify(path, vkey, anchor)
+		if err == nil && v.fault == nil || v.folder == "" || !v.pruned.replaced(realDisk{}, v.folder) {
+			return r, err
+		}
+	}
+}
+
+func (v *verification) verify(path, vkey string, anchor []byte) (*Report, error) {
 	keys, err := newTreeKeys(vkey)
 	if err != nil {
 		return nil, errKey
@@ -62,10 +73,15 @@ func verify(path, vkey string, anchor []byte, progress func(done, total int64), 
 	if anchor == nil && !holdsLog(folder) {
 		return nil, fmt.Errorf("no receipt log in %s", path)
 	}
+	v.folder = folder
 	if err := v.readCheckpointFile(folder); err != nil {
 		return nil, err
 	}
-	if err := v.walk(folder); err != nil {
+	if v.pruned, err = readPruned(realDisk{}, folder); errors.Is(err, errPruned) {
+		v.blame(err) // and where the segments are to begin nobody knows
+	} else if err != nil {
+		return nil, err
+	} else if err := v.walk(folder); err != nil {
 		return nil, err
 	}
 	v.conclude()
@@ -89,14 +105,15 @@ func holdsLog(folder string) bool {
 // target is a checkpoint from beside the segments that the tree has to meet.
 type target struct {
 	checkpoint
-	name string
-	met  bool
+	name    string
+	met     bool
+	removed bool // some of the entries that it covers were, so that it cannot be met
 }
 
 // treeTarget is a checkpoint of a tenant's tree that this tree has to meet.
 type treeTarget struct {
 	checkpoint
-	met bool
+	met, removed bool
 }
 
 type verification struct {
@@ -109,6 +126,9 @@ type verification struct {
 
 	anchor    *target
 	published *target     // the checkpoint file
+	folder    string      // "" before anything in it was read
+	pruned    *pruned     // what is left of removed entries
+	prunedBy  uint64      // the entry that says so and 1; 0: none does
 	tenant    *treeTarget // an anchor that is of one tenant's tree
 
 	fault     error // *Damage, errAnotherLog wrapped, or another reason why it does not hold
@@ -117,6 +137,7 @@ type verification struct {
 	ids       closings
 	sums      summing
 	unsigned  *Damage // see walker.unsigned
+	unproven  error   // nothing speaks for what is left of removed entries
 	cutShort  bool    // the walk ended in a torn tail
 	total     int64
 	readBytes int64
@@ -196,10 +217,15 @@ func (v *verification) walk(folder string) error {
 	if err != nil {
 		return err
 	}
-	v.report.Segments, v.total = len(firsts), bytesIn(folder)
 	w := newWalker(folder)
 	defer w.reader.close()
+	w.begin(v.pruned)
 	w.known = v.known
+	firsts = slices.DeleteFunc(firsts, func(first uint64) bool { return first < w.reader.from })
+	v.report.Segments, v.total = len(firsts), bytesIn(folder)
+	if v.pruned != nil {
+		v.meetPruned(w)
+	}
 	if err := w.reader.bound(); err != nil {
 		return err
 	}
@@ -231,6 +257,9 @@ func (v *verification) walk(folder string) error {
 		return err
 	}
 	v.report.Size, v.report.Covered = w.tree.size, w.held
+	if p := v.pruned; p != nil && (v.prunedBy == 0 || v.prunedBy > w.held) {
+		v.unproven = fmt.Errorf("no entry under a signature says that the %d entries before it were removed and that the file %s is what is left of them", p.before, prunedFile)
+	}
 	v.unsigned = w.unsigned()
 	if size := w.tree.size; stopped {
 		v.report.StoppedAt = &size
@@ -319,6 +348,9 @@ func (v *verification) anotherKey(w *walker, at Position) error {
 	signed := v.published != nil
 	firsts, err := listSegments(w.reader.folder)
 	for i := 0; err == nil && !signed && i < len(firsts); i++ {
+		if firsts[i] < w.reader.from {
+			continue
+		}
 		signed, err = signedIn(filepath.Join(w.reader.folder, segmentName(firsts[i])), 0, 0, v.known)
 	}
 	switch {
@@ -355,6 +387,9 @@ func (v *verification) record(w *walker, e event) error {
 	if rec.Interval {
 		r.Interval++
 	}
+	if v.prunedBy == 0 && rec.proves(v.pruned) {
+		v.prunedBy = e.index + 1
+	}
 	if what := v.ids.see(rec); what != "" {
 		return &Damage{Position: e.at, Index: e.index, ID: rec.ID, What: what}
 	}
@@ -378,6 +413,40 @@ func (v *verification) record(w *walker, e event) error {
 		return v.inTree(t, e)
 	}
 	return nil
+}
+
+// meetPruned compares what is left of removed entries with what they have to
+// meet. A checkpoint of fewer entries cannot be compared any more.
+func (v *verification) meetPruned(w *walker) {
+	v.report.Pruned = v.pruned.before
+	for _, t := range []*target{v.published, v.anchor} {
+		if t == nil || t.Size > w.tree.size {
+			continue
+		}
+		if t.removed = t.Size < w.tree.size; t.removed {
+			continue
+		}
+		if t.met = t.Root == w.tree.root(); !t.met {
+			v.blame(fmt.Errorf("what is left of the %d removed entries is not what %s was signed over", t.Size, t.name))
+		}
+	}
+	t := v.tenant
+	if t == nil {
+		return
+	}
+	for _, p := range v.pruned.tenants {
+		b := w.branches[p.name]
+		if b.origin != t.Origin || b.tree.size < t.Size {
+			continue
+		}
+		v.report.TreeAnchor.Tenant = p.name
+		if t.removed = t.Size < b.tree.size; t.removed {
+			continue
+		}
+		if t.met = t.Root == b.tree.root(); !t.met {
+			v.blame(fmt.Errorf("what is left of the %d removed records of tenant %s is not what the anchor was signed over", t.Size, p.name))
+		}
+	}
 }
 
 // inTree looks at the next record of the tenant that the anchor is of.

@@ -76,6 +76,7 @@ type walker struct {
 	byTree   map[treeID]*branch
 	grown    grown
 	origin   string
+	pruned   *pruned // what the log begins behind; nil: its first entry
 
 	lastCheckpoint uint64   // the size that the last checkpoint line is for
 	checkpointAt   Position // of that line

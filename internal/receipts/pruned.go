@@ -1,0 +1,350 @@
+package receipts
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/mod/sumdb/tlog"
+)
+
+// Pruned binds the file that is kept of removed entries into the log.
+type Pruned struct {
+	Before uint64 // the entries before this one
+	SHA256 string // of the file, lower-case hex
+}
+
+const (
+	prunedFile       = "pruned"
+	prunedPrefix     = `{"pruned":`
+	prunedTenantLine = `{"tenant":`
+)
+
+// pruned is what is kept of entries that were removed: as much of each tree as it
+// takes to go on as if they had been read. It is not changed once it is made.
+type pruned struct {
+	origin   string
+	before   uint64
+	noTenant uint64 // of the entries before it
+	all      run    // as leaves of the log's tree
+	tenants  []prunedTenant
+	sum      string // SHA-256 of the file
+	bytes    int64  // of the file
+}
+
+// prunedTenant is a tenant with records among the removed.
+type prunedTenant struct {
+	name  string
+	last  uint64 // its newest entry and 1
+	waits bool   // for a heads record
+	tree  run
+}
+
+func (p prunedTenant) size() uint64 { return p.tree.size() }
+
+// size is of how many leaves the run is.
+func (r run) size() uint64 {
+	if len(r) == 0 {
+		return 0
+	}
+	last := r[len(r)-1]
+	return last.first + last.count()
+}
+
+// frontier is the tree of these leaves.
+func (r run) frontier() (f frontier) {
+	for _, s := range r {
+		f.graft(s)
+	}
+	return f
+}
+
+// append appends the text of the file, and notes its sum.
+func (p *pruned) append(dst []byte) []byte {
+	b := bytes.NewBuffer(dst)
+	b.Write(appendPrunedLine(nil, p))
+	write := func(r run) {
+		for _, s := range r {
+			b.Write(appendLeftOut(nil, s))
+		}
+	}
+	write(p.all)
+	for _, t := range p.tenants {
+		b.Write(appendTenantLine(nil, t, t.size()))
+		write(t.tree)
+	}
+	sum := sha256.Sum256(b.Bytes()[len(dst):])
+	p.sum, p.bytes = hex.EncodeToString(sum[:]), int64(b.Len()-len(dst))
+	return b.Bytes()
+}
+
+func appendPrunedLine(dst []byte, p *pruned) []byte {
+	dst = appendText(append(dst, prunedPrefix+`{"v":1,"log":`...), p.origin, 0)
+	return fmt.Appendf(dst, `,"before":%d,"no_tenant":%d}}`+"\n", p.before, p.noTenant)
+}
+
+func appendTenantLine(dst []byte, t prunedTenant, size uint64) []byte {
+	dst = appendText(append(dst, prunedTenantLine+`{"name":`...), t.name, 0)
+	return fmt.Appendf(dst, `,"size":%d,"last":%d,"waits":%t}}`+"\n", size, t.last, t.waits)
+}
+
+// readPruned reads the file; nil where no entry was removed. An error that is
+// errPruned says that the file does not hold.
+func readPruned(d disk, folder string) (*pruned, error) {
+	text, err := readFile(d, filepath.Join(folder, prunedFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	p, err := parsePruned(text)
+	if err != nil && !errors.Is(err, errPruned) {
+		err = fmt.Errorf("%w: %w", errPruned, err)
+	}
+	return p, err
+}
+
+// PrunedBefore returns how many entries retention has removed from the log in
+// folder, by the word of its files: whether that is so Verify says.
+func PrunedBefore(folder string) (uint64, error) {
+	p, err := readPruned(realDisk{}, folder)
+	if p == nil {
+		return 0, err
+	}
+	return p.before, nil
+}
+
+// errPruned: the file of removed entries is not as a writer leaves it.
+var errPruned = fmt.Errorf("the file %s is not what is left of removed entries, in its one spelling", prunedFile)
+
+// replaced reports whether the file is another by now: entries were removed since.
+func (p *pruned) replaced(d disk, folder string) bool {
+	now, err := readPruned(d, folder)
+	return err == nil && now != nil && (p == nil || now.sum != p.sum)
+}
+
+func parsePruned(text []byte) (*pruned, error) {
+	var p *pruned
+	var tree *run // that is being read
+	var want, counted uint64
+	for line := range bytes.Lines(text) {
+		line, whole := bytes.CutSuffix(line, []byte("\n"))
+		var err error
+		switch {
+		case !whole || len(line) > maxLine:
+			err = errPruned
+		case p == nil:
+			if p, err = parsePrunedLine(line); err == nil {
+				tree, want, counted = &p.all, p.before, p.noTenant
+			}
+		case bytes.HasPrefix(line, []byte(leftOutPrefix)):
+			err = tree.read(line)
+		default:
+			var t prunedTenant
+			var size uint64
+			t, size, err = parseTenantLine(line)
+			if err == nil && (tree.size() != want || t.last > p.before || size > p.before-counted) {
+				err = errPruned
+			}
+			if err == nil {
+				p.tenants = append(p.tenants, t)
+				tree, want, counted = &p.tenants[len(p.tenants)-1].tree, size, counted+size
+			}
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	if p == nil || tree.size() != want || counted != p.before || !inOrder(p.tenants) {
+		return nil, errPruned
+	}
+	sum := sha256.Sum256(text)
+	p.sum, p.bytes = hex.EncodeToString(sum[:]), int64(len(text))
+	return p, nil
+}
+
+// read takes the next line of a run.
+func (r *run) read(line []byte) error {
+	s, err := parseLeftOut(line, r.size())
+	if err != nil {
+		return err
+	}
+	if n := len(*r); n == 0 && s.level > 0 || n > 1 && (*r)[n-1].joins(s) {
+		return errPruned
+	}
+	*r = append(*r, s)
+	return nil
+}
+
+func parsePrunedLine(line []byte) (*pruned, error) {
+	var l struct {
+		Pruned struct {
+			Log      string `json:"log"`
+			Before   uint64 `json:"before"`
+			NoTenant uint64 `json:"no_tenant"`
+		} `json:"pruned"`
+	}
+	if json.Unmarshal(line, &l) != nil {
+		return nil, errPruned
+	}
+	p := &pruned{origin: l.Pruned.Log, before: l.Pruned.Before, noTenant: l.Pruned.NoTenant}
+	if !rendersAs(line, appendPrunedLine(nil, p)) || p.before == 0 || p.before > maxLeaves || p.noTenant > p.before {
+		return nil, errPruned
+	}
+	return p, nil
+}
+
+func parseTenantLine(line []byte) (t prunedTenant, size uint64, err error) {
+	var l struct {
+		Tenant struct {
+			Name  string `json:"name"`
+			Size  uint64 `json:"size"`
+			Last  uint64 `json:"last"`
+			Waits bool   `json:"waits"`
+		} `json:"tenant"`
+	}
+	if json.Unmarshal(line, &l) != nil {
+		return t, 0, errPruned
+	}
+	t, size = prunedTenant{name: l.Tenant.Name, last: l.Tenant.Last, waits: l.Tenant.Waits}, l.Tenant.Size
+	if !rendersAs(line, appendTenantLine(nil, t, size)) || t.name == "" || size == 0 || t.last == 0 {
+		return t, 0, errPruned
+	}
+	return t, size, nil
+}
+
+// inOrder reports whether those who wait come first, and the others by their
+// names, and nobody twice.
+func inOrder(tenants []prunedTenant) bool {
+	seen := make(map[string]bool, len(tenants))
+	for i, t := range tenants {
+		if seen[t.name] || i > 0 && !tenants[i-1].waits && (t.waits || compareSpelled(tenants[i-1], t) >= 0) {
+			return false
+		}
+		seen[t.name] = true
+	}
+	return true
+}
+
+func compareSpelled(a, b prunedTenant) int {
+	return strings.Compare(string(appendText(nil, a.name, 0)), string(appendText(nil, b.name, 0)))
+}
+
+// pruning gathers, while entries are read, what is to be kept of them.
+type pruning struct {
+	all      run
+	noTenant uint64
+	tenants  map[string]*prunedTenant
+}
+
+// newPruning begins behind what was removed before; p may be nil.
+func newPruning(p *pruned) *pruning {
+	g := &pruning{tenants: make(map[string]*prunedTenant)}
+	if p == nil {
+		return g
+	}
+	g.all, g.noTenant = slices.Clone(p.all), p.noTenant
+	for _, t := range p.tenants {
+		t.tree, t.waits = slices.Clone(t.tree), false
+		g.tenants[t.name] = &t
+	}
+	return g
+}
+
+// take takes the next entry.
+func (g *pruning) take(e event) {
+	g.all.add(subtree{first: e.index, root: e.leaf})
+	name := strings.Clone(e.record.Tenant) // a record's texts are parts of its line
+	if name == "" {
+		g.noTenant++
+		return
+	}
+	t := g.tenants[name]
+	if t == nil {
+		t = &prunedTenant{name: name}
+		g.tenants[name] = t
+	}
+	t.tree.add(subtree{first: t.size(), root: e.leaf})
+	t.last = e.index + 1
+}
+
+// done returns what is kept, of a log in which those tenants wait.
+func (g *pruning) done(origin string, waiting []string) *pruned {
+	p := &pruned{origin: origin, before: g.all.size(), noTenant: g.noTenant, all: g.all}
+	for _, name := range waiting {
+		g.tenants[name].waits = true
+		p.tenants = append(p.tenants, *g.tenants[name])
+	}
+	rest := slices.SortedFunc(maps.Values(g.tenants), func(a, b *prunedTenant) int { return compareSpelled(*a, *b) })
+	for _, t := range rest {
+		if !t.waits {
+			p.tenants = append(p.tenants, *t)
+		}
+	}
+	return p
+}
+
+// startWalker is a walker at the first entry that was not removed.
+func startWalker(d disk, folder string) (*walker, error) {
+	p, err := readPruned(d, folder)
+	if err != nil {
+		return nil, err
+	}
+	w := newWalker(folder)
+	w.reader.disk = d
+	w.begin(p)
+	return w, nil
+}
+
+// whilePruned calls read, and again where it has failed and entries were removed
+// meanwhile.
+func whilePruned(folder string, read func() error) error {
+	for {
+		p, err := readPruned(realDisk{}, folder)
+		if err != nil {
+			return err
+		}
+		if err = read(); err == nil || !p.replaced(realDisk{}, folder) {
+			return err
+		}
+	}
+}
+
+// begin has the walker go on behind entries that were removed. Whether p is what
+// was left of them a pruned record has to say: see proves.
+func (w *walker) begin(p *pruned) {
+	w.pruned = p
+	if p == nil {
+		return
+	}
+	w.reader.from, w.origin = p.before, p.origin
+	w.tree, w.held, w.lastCheckpoint = p.all.frontier(), p.before, p.before
+	w.tiles = make([]tlog.Hash, p.before>>tileHeight)
+	if p.noTenant > 0 {
+		w.branches[""] = &branch{seq: p.noTenant}
+	}
+	for _, t := range p.tenants {
+		size := t.size()
+		b := &branch{seq: size, tree: t.tree.frontier(), bound: size, last: t.last,
+			tiles: make([]tlog.Hash, size>>tileHeight), ends: make([]uint64, size>>tileHeight)}
+		w.branches[t.name], w.byTree[b.name(p.origin, t.tree[0].root)] = b, b
+		if t.waits {
+			b.bound = 0
+			w.grown.waiting = append(w.grown.waiting, b)
+		}
+	}
+}
+
+// proves reports whether the record says that p is what is left.
+func (r *Record) proves(p *pruned) bool {
+	return p != nil && r.Kind == KindPruned && *r.Pruned == Pruned{p.before, p.sum}
+}
