@@ -139,7 +139,7 @@ func New(p Parts) *Gateway {
 		limiter: p.Limiter, nanos: p.Nanos, receipts: p.Receipts, vault: p.Vault,
 		clock: p.Clock, log: p.Log, replica: p.Replica, userAgent: p.UserAgent, salts: p.Salts,
 		decided: p.Decided, answered: p.Answered, waited: p.Waited, unrecorded: p.Unrecorded, observed: p.Observed,
-		public: newTransport(false), private: newTransport(true),
+		public: NewTransport(false), private: NewTransport(true),
 		answers: buffers{size: answerBuffer}, events: buffers{size: eventBuffer},
 	}
 }

@@ -57,10 +57,12 @@ func guardDial(_, address string, _ syscall.RawConn) error {
 	return nil
 }
 
-// newTransport returns the transport of all services that may be dialled
-// alike. There are two: were there one, a service without allow_private could
+// NewTransport returns a transport that dials what the guard lets it, and
+// everything where allowPrivate: for services, and for whatever else the gateway
+// calls by an address of the registry. It follows no redirect, as no transport does.
+// Of services there are two: were there one, a service without allow_private could
 // be handed a pooled connection that another service was allowed to open.
-func newTransport(allowPrivate bool) *http.Transport {
+func NewTransport(allowPrivate bool) *http.Transport {
 	dialer := &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 15 * time.Second}
 	if !allowPrivate {
 		dialer.Control = guardDial

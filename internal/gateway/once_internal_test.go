@@ -26,7 +26,7 @@ func TestSendOnceTakesAnyRequest(t *testing.T) {
 		}
 	}))
 	defer server.Close()
-	transport := newTransport(true)
+	transport := NewTransport(true)
 	defer transport.CloseIdleConnections()
 	for i, want := range []bool{true, false} {
 		r, err := http.NewRequest("POST", server.URL, bytes.NewReader([]byte(strings.Repeat("b", 100))))
@@ -56,7 +56,7 @@ func TestSendOnceWritesOnce(t *testing.T) {
 	}))
 	defer server.Close()
 	var writes atomic.Int32
-	transport := newTransport(true)
+	transport := NewTransport(true)
 	defer transport.CloseIdleConnections()
 	dial := transport.DialContext
 	transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
