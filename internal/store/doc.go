@@ -1,6 +1,7 @@
 // Package store keeps what outlives a gateway process and is shared by all of
-// them: gateway keys (digests only), sealed credentials, wrapped data keys, the
-// wrapped keys that receipts are salted from, and a generation counter.
+// them: gateway keys (digests only), sealed credentials and who renews one, links by
+// which people connect accounts (digests only), wrapped data keys, the wrapped keys
+// that receipts are salted from, and a generation counter.
 //
 // The counter grows by one with every change that others have to act on, in the
 // transaction of the change, so whoever sees a generation sees everything up to it, and polling one number
@@ -61,6 +62,16 @@ type Credential struct {
 	Version                      int64 // 1 for the first, one more for each change
 	Sealed                       []byte
 	UpdatedAt                    time.Time
+	Hosts                        string // that it may be sent to, with spaces between them; "": not said
+	State                        string // what became of this version of it; "": nothing
+}
+
+// Link is what a person connects an account by: to the credential of that service
+// and user. Its secret is not kept.
+type Link struct {
+	Digest        [32]byte // SHA-256 of the secret
+	Service, User string
+	ExpiresAt     time.Time
 }
 
 // DataKey is one of a tenant's data keys, wrapped. Wrapper tells which key

@@ -24,9 +24,17 @@ type Store interface {
 
 	PutCredential(ctx context.Context, c store.Credential) error
 	Credentials(ctx context.Context) ([]store.Credential, error)
+	MarkCredential(ctx context.Context, c store.Credential, state string) error
 	RemoveCredential(ctx context.Context, tenant, service, user string) error
+	ClaimRenewal(ctx context.Context, tenant, service, user, owner string, now, until time.Time) error
+	EndRenewal(ctx context.Context, tenant, service, user, owner string) error
+	AddLink(ctx context.Context, l store.Link, now time.Time) error
+	FindLink(ctx context.Context, digest [32]byte, now time.Time) (store.Link, error)
+	TakeLink(ctx context.Context, digest [32]byte, now time.Time) (store.Link, error)
 	AddDataKey(ctx context.Context, k store.DataKey) error
 	DataKeys(ctx context.Context) ([]store.DataKey, error)
+	RewrapDataKey(ctx context.Context, was string, k store.DataKey) error
+	RewrapParamsKey(ctx context.Context, was string, k store.ParamsKey) error
 
 	AddParamsKey(ctx context.Context, k store.ParamsKey) error
 	ParamsKeys(ctx context.Context) ([]store.ParamsKey, error)
@@ -48,6 +56,10 @@ func Run(t *testing.T, open func(t *testing.T) (again func() Store)) {
 		{"a key is added once", keyOnce},
 		{"revoking", revoking},
 		{"credentials by version", credentialVersions},
+		{"the state of a credential is one version's", credentialStates},
+		{"one renews at a time", renewals},
+		{"a link is good once", links},
+		{"keys are wrapped anew", rewrapping},
 		{"names are kept apart", namesApart},
 		{"data keys", dataKeys},
 		{"params keys", paramsKeys},
@@ -138,6 +150,105 @@ func credentialVersions(t *testing.T, a, b Store) {
 	must(t, a.RemoveCredential(t.Context(), "", "s", "u"))
 	mustBe(t, b.RemoveCredential(t.Context(), "", "s", "u"), store.ErrNotFound)
 	must(t, b.PutCredential(t.Context(), c))
+}
+
+func credentialStates(t *testing.T, a, b Store) {
+	c := store.Credential{Service: "s", User: "u", Field: "token", Version: 1, Sealed: []byte{1}, UpdatedAt: noon, Hosts: "a.example b.example"}
+	must(t, a.PutCredential(t.Context(), c))
+	must(t, b.MarkCredential(t.Context(), c, "broken"))
+	marked := c
+	marked.State = "broken"
+	stands := func(want store.Credential) {
+		t.Helper()
+		got, err := a.Credentials(t.Context())
+		must(t, err)
+		if d := cmp.Diff([]store.Credential{want}, got); d != "" {
+			t.Errorf("-want +got:\n%s", d)
+		}
+	}
+	stands(marked)
+	next := c
+	next.Version, next.Hosts = 2, "c.example"
+	must(t, a.PutCredential(t.Context(), next)) // as whom it was put is not broken
+	mustBe(t, b.MarkCredential(t.Context(), c, "broken"), store.ErrConflict)
+	other := next
+	other.User = "v"
+	mustBe(t, b.MarkCredential(t.Context(), other, "broken"), store.ErrConflict)
+	stands(next)
+}
+
+func renewals(t *testing.T, a, b Store) {
+	claim := func(s Store, user, owner string, now, until time.Time) error {
+		return s.ClaimRenewal(t.Context(), "", "s", user, owner, now, until)
+	}
+	end := noon.Add(25 * time.Second)
+	must(t, claim(a, "u", "one", noon, end))
+	must(t, claim(b, "v", "two", noon, end)) // another credential
+	mustBe(t, claim(b, "u", "two", end.Add(-1), end.Add(time.Hour)), store.ErrConflict)
+	must(t, claim(a, "u", "one", noon, end.Add(1))) // longer
+	mustBe(t, claim(b, "u", "two", end, end.Add(time.Hour)), store.ErrConflict)
+	must(t, claim(b, "u", "two", end.Add(1), end.Add(time.Hour))) // its time is over
+	must(t, a.EndRenewal(t.Context(), "", "s", "u", "one"))       // which is not its own any more
+	mustBe(t, claim(a, "u", "one", end.Add(1), end.Add(time.Hour)), store.ErrConflict)
+	must(t, b.EndRenewal(t.Context(), "", "s", "u", "two"))
+	must(t, claim(a, "u", "one", noon, end))
+}
+
+func links(t *testing.T, a, b Store) {
+	l := store.Link{Digest: [32]byte{1}, Service: "s", User: "u", ExpiresAt: noon}
+	short := store.Link{Digest: [32]byte{2}, Service: "s", ExpiresAt: noon.Add(-time.Minute)}
+	must(t, a.AddLink(t.Context(), short, noon.Add(-time.Hour)))
+	must(t, a.AddLink(t.Context(), l, noon.Add(-time.Hour)))
+	mustBe(t, b.AddLink(t.Context(), l, noon.Add(-time.Hour)), store.ErrExists)
+	got, err := b.FindLink(t.Context(), l.Digest, noon.Add(-1))
+	must(t, err)
+	if d := cmp.Diff(l, got); d != "" {
+		t.Errorf("found, -want +got:\n%s", d)
+	}
+	for what, take := range map[string]func(ctx context.Context, digest [32]byte, now time.Time) (store.Link, error){"find": b.FindLink, "take": b.TakeLink} {
+		if _, err := take(t.Context(), l.Digest, noon); !errors.Is(err, store.ErrNotFound) {
+			t.Errorf("%s one that has expired: %v", what, err)
+		}
+	}
+	got, err = b.TakeLink(t.Context(), l.Digest, noon.Add(-1))
+	must(t, err)
+	if d := cmp.Diff(l, got); d != "" {
+		t.Errorf("taken, -want +got:\n%s", d)
+	}
+	_, err = a.TakeLink(t.Context(), l.Digest, noon.Add(-1))
+	mustBe(t, err, store.ErrNotFound)
+	must(t, a.AddLink(t.Context(), l, short.ExpiresAt)) // which forgets the short one
+	_, err = a.FindLink(t.Context(), short.Digest, noon.Add(-time.Hour))
+	mustBe(t, err, store.ErrNotFound)
+}
+
+func rewrapping(t *testing.T, a, b Store) {
+	d := store.DataKey{Tenant: "t", Number: 3, Wrapper: "old", Wrapped: []byte{1}, CreatedAt: noon}
+	other := store.DataKey{Tenant: "t", Number: 4, Wrapper: "old", Wrapped: []byte{1}, CreatedAt: noon}
+	p := store.ParamsKey{ID: "p", Tenant: "t", Wrapper: "old", Wrapped: []byte{2}, CreatedAt: noon}
+	must(t, a.AddDataKey(t.Context(), d))
+	must(t, a.AddDataKey(t.Context(), other))
+	must(t, a.AddParamsKey(t.Context(), p))
+	before, err := a.Generation(t.Context())
+	must(t, err)
+	d.Wrapper, d.Wrapped, p.Wrapper, p.Wrapped = "new", []byte{3}, "new", []byte{4}
+	must(t, b.RewrapDataKey(t.Context(), "old", d))
+	must(t, b.RewrapParamsKey(t.Context(), "old", p))
+	mustBe(t, a.RewrapDataKey(t.Context(), "old", d), store.ErrConflict)
+	mustBe(t, a.RewrapParamsKey(t.Context(), "old", p), store.ErrConflict)
+	if after, err := a.Generation(t.Context()); err != nil || after != before+2 {
+		t.Errorf("the generation went from %d to %d, %v", before, after, err)
+	}
+	keys, err := a.DataKeys(t.Context())
+	must(t, err)
+	params, err := a.ParamsKeys(t.Context())
+	must(t, err)
+	if d := cmp.Diff([]store.DataKey{d, other}, keys) + cmp.Diff([]store.ParamsKey{p}, params); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+	_, err = a.RemoveParamsKey(t.Context(), "t", noon)
+	must(t, err)
+	mustBe(t, b.RewrapParamsKey(t.Context(), "new", p), store.ErrConflict) // there is nothing left of it
 }
 
 func namesApart(t *testing.T, a, _ Store) {
