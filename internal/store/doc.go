@@ -62,7 +62,7 @@ type Credential struct {
 	Version                      int64 // 1 for the first, one more for each change
 	Sealed                       []byte
 	UpdatedAt                    time.Time
-	Hosts                        string // that it may be sent to, with spaces between them; "": not said
+	Host                         string // that it may be sent to alone; "": not said
 	State                        string // what became of this version of it; "": nothing
 }
 

@@ -14,13 +14,13 @@ func (s *SQLite) PutCredential(ctx context.Context, c Credential) error {
 		var r sql.Result
 		var err error
 		if c.Version == 1 {
-			r, err = tx.ExecContext(ctx, `INSERT INTO credentials (tenant, service, user, field, version, sealed, updated_at, hosts, state)
+			r, err = tx.ExecContext(ctx, `INSERT INTO credentials (tenant, service, user, field, version, sealed, updated_at, host, state)
 				VALUES (?, ?, ?, ?, 1, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
-				c.Tenant, c.Service, c.User, c.Field, c.Sealed, nanos(c.UpdatedAt), c.Hosts, c.State)
+				c.Tenant, c.Service, c.User, c.Field, c.Sealed, nanos(c.UpdatedAt), c.Host, c.State)
 		} else {
-			r, err = tx.ExecContext(ctx, `UPDATE credentials SET version = ?, sealed = ?, updated_at = ?, hosts = ?, state = ?
+			r, err = tx.ExecContext(ctx, `UPDATE credentials SET version = ?, sealed = ?, updated_at = ?, host = ?, state = ?
 				WHERE tenant = ? AND service = ? AND user = ? AND field = ? AND version = ?`,
-				c.Version, c.Sealed, nanos(c.UpdatedAt), c.Hosts, c.State, c.Tenant, c.Service, c.User, c.Field, c.Version-1)
+				c.Version, c.Sealed, nanos(c.UpdatedAt), c.Host, c.State, c.Tenant, c.Service, c.User, c.Field, c.Version-1)
 		}
 		return changed(r, err, ErrConflict)
 	})
@@ -38,7 +38,7 @@ func (s *SQLite) MarkCredential(ctx context.Context, c Credential, state string)
 
 // Credentials returns every credential, by tenant, service, user and field.
 func (s *SQLite) Credentials(ctx context.Context) ([]Credential, error) {
-	rows, err := s.db.QueryContext(ctx, `SELECT tenant, service, user, field, version, sealed, updated_at, hosts, state
+	rows, err := s.db.QueryContext(ctx, `SELECT tenant, service, user, field, version, sealed, updated_at, host, state
 		FROM credentials ORDER BY tenant, service, user, field`)
 	if err != nil {
 		return nil, err
@@ -48,7 +48,7 @@ func (s *SQLite) Credentials(ctx context.Context) ([]Credential, error) {
 	for rows.Next() {
 		var c Credential
 		var updated int64
-		if err := rows.Scan(&c.Tenant, &c.Service, &c.User, &c.Field, &c.Version, &c.Sealed, &updated, &c.Hosts, &c.State); err != nil {
+		if err := rows.Scan(&c.Tenant, &c.Service, &c.User, &c.Field, &c.Version, &c.Sealed, &updated, &c.Host, &c.State); err != nil {
 			return nil, err
 		}
 		c.UpdatedAt = at(updated)

@@ -1,6 +1,6 @@
--- The hosts that a credential may be sent to, with spaces between them; what its
--- sealed text is bound to where they are not empty. The state is what operators see.
-ALTER TABLE credentials ADD COLUMN hosts TEXT NOT NULL DEFAULT '';
+-- The host that a credential may be sent to alone, and its sealed text is bound to
+-- where it is not empty. The state is what became of it, for operators to see.
+ALTER TABLE credentials ADD COLUMN host TEXT NOT NULL DEFAULT '';
 ALTER TABLE credentials ADD COLUMN state TEXT NOT NULL DEFAULT '';
 
 -- Who renews a token at this moment: at most one process, until it is done or its

@@ -153,7 +153,7 @@ func credentialVersions(t *testing.T, a, b Store) {
 }
 
 func credentialStates(t *testing.T, a, b Store) {
-	c := store.Credential{Service: "s", User: "u", Field: "token", Version: 1, Sealed: []byte{1}, UpdatedAt: noon, Hosts: "a.example b.example"}
+	c := store.Credential{Service: "s", User: "u", Field: "token", Version: 1, Sealed: []byte{1}, UpdatedAt: noon, Host: "a.example"}
 	must(t, a.PutCredential(t.Context(), c))
 	must(t, b.MarkCredential(t.Context(), c, "broken"))
 	marked := c
@@ -168,7 +168,7 @@ func credentialStates(t *testing.T, a, b Store) {
 	}
 	stands(marked)
 	next := c
-	next.Version, next.Hosts = 2, "c.example"
+	next.Version, next.Host = 2, "c.example"
 	must(t, a.PutCredential(t.Context(), next)) // as whom it was put is not broken
 	mustBe(t, b.MarkCredential(t.Context(), c, "broken"), store.ErrConflict)
 	other := next
