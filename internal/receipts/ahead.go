@@ -99,9 +99,11 @@ func (p *piece) look(l *looker) {
 	if len(p.records) < len(p.lines) {
 		p.records = make([]Record, len(p.lines))
 	}
+	text := string(p.text) // at once: a string for each line would be half of what a verifier allocates
 	for i := range p.lines {
-		p.lines[i].record = &p.records[i]
-		l.look(&p.lines[i])
+		x := &p.lines[i]
+		x.record, x.text, text = &p.records[i], text[:len(x.line)], text[len(x.line):]
+		l.look(x)
 	}
 }
 

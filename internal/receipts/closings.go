@@ -1,6 +1,6 @@
 package receipts
 
-import "strings"
+import "hash/maphash"
 
 // lookBack is how many closed receipts a verifier remembers.
 const lookBack = 1 << 16
@@ -10,69 +10,72 @@ const lookBack = 1 << 16
 // summaries that are being counted, and the last closed receipts. A repetition
 // further apart is not noticed here; an exact copy of a record is, by its tenant's
 // sequence.
+//
+// The zero value has seen nothing.
 type closings struct {
-	seen map[string]*closing
-	ring []*closing // those that are closed; the oldest at next once it is full
-	next int
+	seeds [2]maphash.Seed
+	seen  map[idHash]standing
+	ring  []idHash // those that are closed; the oldest at next once it is full
+	next  int
 
 	intents, summaries int // that have not ended
 }
 
-type closing struct {
-	id     string
-	kind   Kind // of its beginning; "" where it had none
-	closed bool
-}
+// idHash stands for an id: two hashes of it under secret seeds, which no two ids
+// share. The ids themselves, in memory, would be most of what a long log costs.
+type idHash [2]uint64
+
+// standing is how far a receipt has come.
+type standing byte
+
+const (
+	unseen   standing = iota
+	begun             // by its intent
+	counting          // by the beginning of a summary
+	closed
+)
 
 // see returns what is wrong with a further record of a receipt, or "".
 func (c *closings) see(r *Record) string {
 	if c.seen == nil {
-		c.seen = make(map[string]*closing, 2*lookBack)
+		c.seeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
+		c.seen = make(map[idHash]standing, lookBack+lookBack/2)
 	}
-	known := c.seen[r.ID]
+	id := idHash{maphash.String(c.seeds[0], r.ID), maphash.String(c.seeds[1], r.ID)}
+	known := c.seen[id]
 	switch {
-	case r.Begins() && known != nil:
+	case r.Begins() && known != unseen:
 		return "a second beginning of this receipt"
+	case r.Begins() && r.Kind == KindSummary:
+		c.seen[id] = counting
+		c.summaries++
+		return ""
 	case r.Begins():
-		c.add(r.ID).kind = r.Kind
-		*c.open(r.Kind)++
+		c.seen[id] = begun
+		c.intents++
 		return ""
-	case known == nil:
-		c.close(c.add(r.ID))
-		return ""
-	case known.closed:
+	case known == closed:
 		return "a second end of this receipt"
-	case known.kind == KindIntent && r.Kind != KindOutcome:
+	case known == begun && r.Kind != KindOutcome:
 		return "the receipt's intent is followed by a " + string(r.Kind) + " and not by an outcome"
-	case known.kind == KindSummary && r.Kind != KindSummary:
+	case known == counting && r.Kind != KindSummary:
 		return "the receipt's summary is followed by a " + string(r.Kind) + " and not by its end"
+	case known == begun:
+		c.intents--
+	case known == counting:
+		c.summaries--
 	}
-	*c.open(known.kind)--
-	c.close(known)
+	c.close(id)
 	return ""
 }
 
-// open is the number of those that began with a record of that kind.
-func (c *closings) open(began Kind) *int {
-	if began == KindSummary {
-		return &c.summaries
-	}
-	return &c.intents
-}
-
-func (c *closings) add(id string) *closing {
-	n := &closing{id: strings.Clone(id)} // a record's texts are parts of its line
-	c.seen[n.id] = n
-	return n
-}
-
-func (c *closings) close(n *closing) {
-	n.closed = true
+func (c *closings) close(id idHash) {
+	c.seen[id] = closed
 	if len(c.ring) < lookBack {
-		c.ring = append(c.ring, n)
+		c.ring = append(c.ring, id)
 		return
 	}
-	delete(c.seen, c.ring[c.next].id)
-	c.ring[c.next] = n
+	delete(c.seen, c.ring[c.next])
+	c.ring[c.next] = id
 	c.next = (c.next + 1) % lookBack
 }

@@ -12,11 +12,12 @@ import (
 // at once; what is left to the walk is order.
 type looked struct {
 	line    []byte // good until the next one is asked for
+	text    string // of it, or "": as good as anybody wants
 	at      Position
 	segment uint64 // the first entry of the file
 	begins  bool   // it is the first line of the file
 
-	record *Record   // of a record line; as good as line
+	record *Record   // of a record line; good as long as line is
 	leaf   tlog.Hash // of it
 	wrong  error     // why it is no record
 	forged error     // of a checkpoint line: why its signature is not by the looker's keys
@@ -52,7 +53,10 @@ func (l *looker) record(x *looked) {
 		*x.record, skimmed = skim(x.line)
 	}
 	if !skimmed {
-		x.wrong = l.parser.parse(string(x.line), x.record)
+		if x.text == "" {
+			x.text = string(x.line)
+		}
+		x.wrong = l.parser.parse(x.text, x.record)
 	}
 	if x.wrong == nil {
 		x.leaf = tlog.RecordHash(x.line)

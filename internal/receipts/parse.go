@@ -87,11 +87,12 @@ var inTag = func() (in [256]bool) {
 	return in
 }()
 
-// parser reads a record's members. It is lenient about order and repetition,
-// since rendering again finds both.
+// parser reads a record's members in the order that appendFields writes them in, each
+// where it is there. It is lenient about all else that rendering again finds.
 type parser struct {
 	s     string
 	at    int
+	err   error  // the first: nothing is read behind it
 	again []byte // buffer
 }
 
@@ -104,141 +105,83 @@ func (p *parser) record(r *Record) error {
 		}
 		return errSyntax
 	}
-	p.at = len(`{"v":1`)
-	for p.at < len(p.s) {
-		name, err := p.name(',')
-		if err != nil {
-			return err
-		}
-		if err := p.member(r, name); err != nil {
-			return err
-		}
+	p.at, p.err = len(`{"v":1`), nil
+	text(p, `,"kind":`, &r.Kind)
+	text(p, `,"id":`, &r.ID)
+	p.moment(`,"t":`, &r.Time)
+	integer(p, `,"seq":`, &r.Seq)
+	text(p, `,"tenant":`, &r.Tenant)
+	text(p, `,"caller":`, &r.Caller)
+	text(p, `,"key":`, &r.Key)
+	text(p, `,"principal":`, &r.Principal)
+	if p.has(`,"chain":[`) {
+		p.chain(r)
 	}
-	return nil
+	text(p, `,"service":`, &r.Service)
+	text(p, `,"action":`, &r.Action)
+	text(p, `,"method":`, &r.Method)
+	if p.has(`,"params":{`) {
+		r.Params = new(ParamsHash)
+		text(p, `"alg":`, &r.Params.Alg)
+		text(p, `,"hash":`, &r.Params.Hash)
+		text(p, `,"key":`, &r.Params.Key)
+		p.want(`}`)
+	}
+	text(p, `,"decision":`, &r.Decision)
+	text(p, `,"code":`, &r.Code)
+	text(p, `,"limit":`, &r.Limit)
+	integer(p, `,"status":`, &r.Status)
+	integer(p, `,"in":`, &r.In)
+	integer(p, `,"out":`, &r.Out)
+	text(p, `,"ending":`, &r.Ending)
+	integer(p, `,"queue_us":`, &r.QueueMicros)
+	integer(p, `,"upstream_us":`, &r.UpstreamMicros)
+	integer(p, `,"total_us":`, &r.TotalMicros)
+	text(p, `,"request_id":`, &r.RequestID)
+	text(p, `,"client_addr":`, &r.ClientAddr)
+	text(p, `,"replica":`, &r.Replica)
+	if p.has(`,"recovery":{`) {
+		r.Recovery = new(Recovery)
+		text(p, `"file":`, &r.Recovery.File)
+		integer(p, `,"offset":`, &r.Recovery.Offset)
+		integer(p, `,"bytes":`, &r.Recovery.Bytes)
+		text(p, `,"sha256":`, &r.Recovery.SHA256)
+		integer(p, `,"kept":`, &r.Recovery.Kept)
+		p.want(`}`)
+	}
+	text(p, `,"vkey":`, &r.VKey)
+	if p.has(`,"heads":{`) {
+		r.Heads = new(Heads)
+		integer(p, `"count":`, &r.Heads.Count)
+		text(p, `,"root":`, &r.Heads.Root)
+		p.want(`}`)
+	}
+	if p.has(`,"pruned":{`) {
+		r.Pruned = new(Pruned)
+		integer(p, `"before":`, &r.Pruned.Before)
+		text(p, `,"sha256":`, &r.Pruned.SHA256)
+		p.want(`}`)
+	}
+	p.moment(`,"from":`, &r.From)
+	p.moment(`,"to":`, &r.To)
+	integer(p, `,"count":`, &r.Count)
+	text(p, `,"reason":`, &r.Reason)
+	r.Interval = p.has(`,"interval":true`)
+	r.Cut = p.has(`,"cut":true`)
+	if p.err == nil && p.at < len(p.s) {
+		p.err = p.unknown()
+	}
+	return p.err
 }
 
-func (p *parser) member(r *Record, name string) (err error) {
-	switch name {
-	case "kind":
-		err = text(p, &r.Kind)
-	case "id":
-		err = text(p, &r.ID)
-	case "t":
-		err = moment(p, &r.Time)
-	case "seq":
-		err = integer(p, &r.Seq)
-	case "tenant":
-		err = text(p, &r.Tenant)
-	case "caller":
-		err = text(p, &r.Caller)
-	case "key":
-		err = text(p, &r.Key)
-	case "principal":
-		err = text(p, &r.Principal)
-	case "chain":
-		err = p.chain(r)
-	case "service":
-		err = text(p, &r.Service)
-	case "action":
-		err = text(p, &r.Action)
-	case "method":
-		err = text(p, &r.Method)
-	case "params":
-		r.Params = new(ParamsHash)
-		err = p.object(func(name string) error {
-			switch name {
-			case "alg":
-				return text(p, &r.Params.Alg)
-			case "hash":
-				return text(p, &r.Params.Hash)
-			case "key":
-				return text(p, &r.Params.Key)
-			}
-			return errSyntax
-		})
-	case "decision":
-		err = text(p, &r.Decision)
-	case "code":
-		err = text(p, &r.Code)
-	case "limit":
-		err = text(p, &r.Limit)
-	case "status":
-		err = integer(p, &r.Status)
-	case "in":
-		err = integer(p, &r.In)
-	case "out":
-		err = integer(p, &r.Out)
-	case "ending":
-		err = text(p, &r.Ending)
-	case "queue_us":
-		err = integer(p, &r.QueueMicros)
-	case "upstream_us":
-		err = integer(p, &r.UpstreamMicros)
-	case "total_us":
-		err = integer(p, &r.TotalMicros)
-	case "request_id":
-		err = text(p, &r.RequestID)
-	case "client_addr":
-		err = text(p, &r.ClientAddr)
-	case "replica":
-		err = text(p, &r.Replica)
-	case "recovery":
-		r.Recovery = new(Recovery)
-		err = p.object(func(name string) error {
-			switch name {
-			case "file":
-				return text(p, &r.Recovery.File)
-			case "offset":
-				return integer(p, &r.Recovery.Offset)
-			case "bytes":
-				return integer(p, &r.Recovery.Bytes)
-			case "sha256":
-				return text(p, &r.Recovery.SHA256)
-			case "kept":
-				return integer(p, &r.Recovery.Kept)
-			}
-			return errSyntax
-		})
-	case "vkey":
-		err = text(p, &r.VKey)
-	case "heads":
-		r.Heads = new(Heads)
-		err = p.object(func(name string) error {
-			switch name {
-			case "count":
-				return integer(p, &r.Heads.Count)
-			case "root":
-				return text(p, &r.Heads.Root)
-			}
-			return errSyntax
-		})
-	case "pruned":
-		r.Pruned = new(Pruned)
-		err = p.object(func(name string) error {
-			switch name {
-			case "before":
-				return integer(p, &r.Pruned.Before)
-			case "sha256":
-				return text(p, &r.Pruned.SHA256)
-			}
-			return errSyntax
-		})
-	case "from":
-		err = moment(p, &r.From)
-	case "to":
-		err = moment(p, &r.To)
-	case "count":
-		err = integer(p, &r.Count)
-	case "reason":
-		err = text(p, &r.Reason)
-	case "interval":
-		r.Interval, err = true, p.literal("true")
-	case "cut":
-		r.Cut, err = true, p.literal("true")
-	default:
-		err = fmt.Errorf("member %q is not known to this version", name)
+// unknown says what stands where no member does that may stand there.
+func (p *parser) unknown() error {
+	rest, ok := strings.CutPrefix(p.s[p.at:], `,"`)
+	name, _, closed := strings.Cut(rest, `":`)
+	if !ok || !closed {
+		return errSyntax
 	}
-	return err
+	return fmt.Errorf("member %q is not known to this version, or not in its place", name)
 }
 
 // readTime is time.Parse for timeLayout, many times as fast. What is not written
@@ -261,99 +204,95 @@ func readTime(s string) (time.Time, error) {
 	return t, nil
 }
 
-func (p *parser) chain(r *Record) error {
-	for open := "["; ; open = "," {
-		if err := p.literal(open); err != nil {
-			return err
-		}
+// has reads what is wanted, if it is there.
+func (p *parser) has(what string) bool {
+	if p.err != nil || !strings.HasPrefix(p.s[p.at:], what) {
+		return false
+	}
+	p.at += len(what)
+	return true
+}
+
+// want reads what has to be there.
+func (p *parser) want(what string) {
+	if !p.has(what) {
+		p.fail(errSyntax)
+	}
+}
+
+func (p *parser) fail(err error) {
+	if p.err == nil {
+		p.err = err
+	}
+}
+
+// chain reads from its first text on.
+func (p *parser) chain(r *Record) {
+	for name := ""; ; name = "," {
 		var link string
-		if err := text(p, &link); err != nil {
-			return err
-		}
+		text(p, name, &link)
 		r.Chain = append(r.Chain, link)
-		if p.literal("]") == nil {
-			return nil
+		if p.err != nil || p.has("]") {
+			return
+		}
+		if !strings.HasPrefix(p.s[p.at:], ",") {
+			p.fail(errSyntax)
+			return
 		}
 	}
 }
 
-func (p *parser) object(member func(name string) error) error {
-	for open := byte('{'); ; open = ',' {
-		name, err := p.name(open)
-		if err != nil {
-			return err
-		}
-		if err := member(name); err != nil {
-			return err
-		}
-		if p.literal("}") == nil {
-			return nil
-		}
+func integer[T int | int64 | uint64](p *parser, name string, into *T) {
+	if !p.has(name) {
+		return
 	}
-}
-
-func (p *parser) literal(want string) error {
-	if !strings.HasPrefix(p.s[p.at:], want) {
-		return errSyntax
-	}
-	p.at += len(want)
-	return nil
-}
-
-// name reads open, a member's name and the colon.
-func (p *parser) name(open byte) (string, error) {
-	rest := p.s[p.at:]
-	if len(rest) < 2 || rest[0] != open || rest[1] != '"' {
-		return "", errSyntax
-	}
-	name, rest, ok := strings.Cut(rest[2:], `"`)
-	if !ok || !strings.HasPrefix(rest, ":") {
-		return "", errSyntax
-	}
-	p.at = len(p.s) - len(rest) + 1
-	return name, nil
-}
-
-func integer[T int | int64 | uint64](p *parser, into *T) error {
 	start := p.at
 	for p.at < len(p.s) && p.s[p.at] >= '0' && p.s[p.at] <= '9' {
 		p.at++
 	}
 	n, err := strconv.ParseUint(p.s[start:p.at], 10, 53)
 	if err != nil {
-		return errSyntax
+		p.fail(errSyntax)
 	}
 	*into = T(n)
-	return nil
 }
 
-func moment(p *parser, into *time.Time) error {
+func (p *parser) moment(name string, into *time.Time) {
 	var t string
-	err := text(p, &t)
-	if err == nil {
-		*into, err = readTime(t)
+	text(p, name, &t)
+	if t == "" {
+		return // rendering again finds that it is none
 	}
-	return err
+	var err error
+	if *into, err = readTime(t); err != nil {
+		p.fail(err)
+	}
 }
 
-func text[T ~string](p *parser, into *T) error {
-	if err := p.literal(`"`); err != nil {
-		return err
+func text[T ~string](p *parser, name string, into *T) {
+	if !p.has(name) {
+		return
+	}
+	if p.want(`"`); p.err != nil {
+		return
 	}
 	rest := p.s[p.at:]
 	end := strings.IndexByte(rest, '"')
 	if end < 0 {
-		return errSyntax
+		p.fail(errSyntax)
+		return
 	}
 	if escaped := strings.IndexByte(rest[:end], '\\'); escaped >= 0 {
 		p.at += escaped
 		s, err := p.unescape(rest[:escaped])
+		if err != nil {
+			p.fail(err)
+		}
 		*into = T(s)
-		return err
+		return
 	}
 	*into = T(rest[:end]) // the usual text
 	p.at += end + 1
-	return nil
 }
 
 // unescape reads on from the first backslash of a text that began with head.
@@ -367,11 +306,11 @@ func (p *parser) unescape(head string) (string, error) {
 			return string(b), nil
 		case c != '\\':
 			b = append(b, c)
-		case p.literal(`"`) == nil:
+		case p.has(`"`):
 			b = append(b, '"')
-		case p.literal(`\`) == nil:
+		case p.has(`\`):
 			b = append(b, '\\')
-		case p.literal("u") == nil && p.at+4 <= len(p.s):
+		case p.has("u") && p.at+4 <= len(p.s):
 			r, err := strconv.ParseUint(p.s[p.at:p.at+4], 16, 16)
 			if err != nil {
 				return "", errSyntax

@@ -269,6 +269,9 @@ func (v *verification) walk(folder string) error {
 	if w.branches[""] != nil {
 		v.report.Tenants-- // what has no tenant is no tenant's
 	}
+	if v.report.First != nil {
+		v.report.Last = &v.lastTime
+	}
 	v.report.InFlight, v.report.Counting = v.ids.intents, v.ids.summaries
 	v.report.Sealed = v.lastKind == KindSeal && w.held == w.tree.size && !stopped && !v.cutShort
 	return nil
@@ -366,13 +369,13 @@ func (v *verification) record(w *walker, e event) error {
 	r, rec := v.report, e.record
 	r.Kinds[string(rec.Kind)]++
 	v.lastKind = rec.Kind
-	t := rec.Time
 	if r.First == nil {
-		r.First = &t
-	} else if t.Before(v.lastTime) {
+		r.First = new(time.Time)
+		*r.First = rec.Time
+	} else if rec.Time.Before(v.lastTime) {
 		r.Backwards++
 	}
-	r.Last, v.lastTime = &t, t
+	v.lastTime = rec.Time
 	switch {
 	case rec.Kind == KindRecovery:
 		r.Repaired++
