@@ -131,8 +131,10 @@ def parse_record(line):
         raise Broken("heads are of a record of that kind, and of no other")
     if (r["kind"] == "pruned") != (r["pruned"] is not None):
         raise Broken("what was removed is told by a record of that kind, and of no other")
-    if any((r[name] is not None) != (r["kind"] in COUNTING) for name in ("from", "to", "attempts")) or r["reason"] and r["kind"] not in COUNTING:
-        raise Broken("from, to and count are of a gap or a summary, which has them all, and of no other, nor a reason")
+    if any((r[name] is not None) != (r["kind"] in COUNTING) for name in ("from", "to", "attempts")):
+        raise Broken("from, to and count are of a gap or a summary, which has them all, and of no other")
+    if r["reason"] and r["kind"] not in COUNTING | {"refusal"}:
+        raise Broken("a reason is of a gap, a summary or a refusal")
     return r
 
 

@@ -51,6 +51,7 @@ type live struct {
 	store   *store.SQLite
 	vault   *vault.Vault
 	salts   *vault.Salts
+	kek     vault.KEK
 	gateway *gateway.Gateway
 	clock   clockwork.Clock
 	log     *slog.Logger
@@ -74,7 +75,10 @@ type state struct {
 func (l *live) begin(ctx context.Context, first rules) error {
 	l.switches.Lock()
 	defer l.switches.Unlock()
-	return l.switchLocked(ctx, first)
+	if err := l.switchLocked(ctx, first); err != nil {
+		return err
+	}
+	return l.trust(ctx, first)
 }
 
 // refresh takes over the keys and credentials that the store holds now, and that
@@ -82,10 +86,10 @@ func (l *live) begin(ctx context.Context, first rules) error {
 func (l *live) refresh(ctx context.Context) error {
 	l.switches.Lock()
 	defer l.switches.Unlock()
-	shredded := l.salts.Reload(ctx) // whatever else is wrong
 	running := l.state.Load().rules
+	taken := errors.Join(l.salts.Reload(ctx), l.trust(ctx, running)) // whatever else is wrong
 	keys, unfit, err := l.keys(ctx, running)
-	if err := errors.Join(err, shredded); err != nil {
+	if err := errors.Join(err, taken); err != nil {
 		return err
 	}
 	// The others' changes must not wait for somebody to mend these.

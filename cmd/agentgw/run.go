@@ -143,7 +143,7 @@ func start(settings *config.Settings, snapshot *registry.Snapshot, read reader, 
 		Unrecorded: s.metrics.Unrecorded, Observed: s.metrics.Observed,
 	})
 	s.live = &live{
-		started: settings, read: read, store: s.store, vault: s.vault, salts: s.salts, gateway: s.gateway, clock: s.clock, log: log, inForce: s.metrics.RegistryInForce, keep: s.metrics.Keep,
+		started: settings, read: read, store: s.store, vault: s.vault, salts: s.salts, kek: kek, gateway: s.gateway, clock: s.clock, log: log, inForce: s.metrics.RegistryInForce, keep: s.metrics.Keep,
 	}
 	if err := s.live.begin(s.background, first); err != nil {
 		return nil, err

@@ -18,8 +18,9 @@ const module = "agentgw/internal/"
 var arrows = map[string][]string{
 	"admin":       {"config", "explain", "registry", "secret"},
 	"config":      {"literal", "secret"},
+	"delegation":  nil,
 	"explain":     nil,
-	"gateway":     {"config", "explain", "identity", "literal", "ratelimit", "receipts", "registry", "rules", "vault"},
+	"gateway":     {"config", "delegation", "explain", "identity", "literal", "ratelimit", "receipts", "registry", "rules", "vault"},
 	"hangup":      nil,
 	"identity":    {"secret"},
 	"literal":     nil,

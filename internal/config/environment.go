@@ -25,6 +25,7 @@ type environment struct {
 	AdminListen          given `split_words:"true"`
 	TLSCertFile          given `split_words:"true"`
 	TLSKeyFile           given `split_words:"true"`
+	PublicURL            given `split_words:"true"`
 	Registry             given `split_words:"true"`
 	DataDir              given `split_words:"true"`
 	RateKeyRPS           given `split_words:"true"`

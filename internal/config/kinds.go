@@ -46,6 +46,38 @@ func network(v string) (netip.Prefix, error) {
 	return p, nil
 }
 
+// publicURL reads http or https, a host, perhaps a port and a path, and nothing else:
+// it is compared as a text. A slash at its end is dropped. What is not a URL may be
+// anything, so errors quote no more of it than the host.
+func publicURL(v string) (string, error) {
+	scheme, rest, ok := strings.Cut(v, "://")
+	if !ok || scheme != "http" && scheme != "https" {
+		return "", errors.New("does not begin with http:// or https://")
+	}
+	authority, path, _ := strings.Cut(rest, "/")
+	if strings.ContainsAny(v, "@?#\\") {
+		return "", errors.New("has a user, a query, a fragment or a backslash: write scheme, host, port and path alone")
+	}
+	host, port, hasPort := literal.SplitHostPort(authority)
+	if err := literal.Host(host); err != nil {
+		return "", err
+	}
+	if hasPort {
+		if _, err := literal.Port(port); err != nil {
+			return "", err
+		}
+	}
+	for _, c := range []byte(path) {
+		if c <= ' ' || c >= 0x7f {
+			return "", fmt.Errorf("holds %q", string(rune(c)))
+		}
+	}
+	if host != strings.ToLower(host) {
+		return "", fmt.Errorf("the host %s is in upper case: write %s", literal.Quote(host), strings.ToLower(host))
+	}
+	return strings.TrimRight(v, "/"), nil
+}
+
 // readSecret keeps a secret as it was given.
 func readSecret(field func(*Settings) *secret.Text) func(*Settings, string) error {
 	return func(s *Settings, v string) error {

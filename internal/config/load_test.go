@@ -63,7 +63,7 @@ func TestDefaults(t *testing.T) {
 
 // samples are a sound value for each setting, other than its default.
 var samples = map[string]string{
-	"LISTEN": "[::1]:80", "ADMIN_LISTEN": ":9091", "TLS_CERT_FILE": "c.pem", "TLS_KEY_FILE": "k.pem", "REGISTRY": "other.yaml", "DATA_DIR": "/d",
+	"LISTEN": "[::1]:80", "ADMIN_LISTEN": ":9091", "TLS_CERT_FILE": "c.pem", "TLS_KEY_FILE": "k.pem", "PUBLIC_URL": "https://gw.example:8443/a", "REGISTRY": "other.yaml", "DATA_DIR": "/d",
 	"RATE_KEY_RPS": "0.5", "RATE_KEY_BURST": "7", "RATE_TENANT_RPS": "9", "RATE_TENANT_BURST": "8", "TENANT_MAX_INFLIGHT": "3", "TENANT_QUEUE": "2",
 	"TENANT_QUEUE_WAIT": "250ms", "MAX_INFLIGHT": "6", "RATE_TABLE_SIZE": "50", "RATE_IDLE": "1m", "KEY_MAX_PRINCIPALS": "5", "RATE_CALLER_RPM": "30",
 	"RATE_CALLER_BURST": "4", "RATE_AUTH_PER_MINUTE": "0", "TRUSTED_PROXIES": "10.0.0.0/8, ::1", "REDIS_URL": "redis://:s3cr3t@r:6379", "REDIS_TIMEOUT": "20ms",
@@ -88,7 +88,7 @@ func TestEverySettingFromEveryPlace(t *testing.T) {
 		if !ok {
 			t.Errorf("no sample of %s", name)
 		}
-		if value == "" || strings.HasSuffix(name, "_URL") {
+		if value == "" || name == "REDIS_URL" || name == "DATABASE_URL" {
 			continue // by file: see TestSecretFiles; URLs: see TestNotBuiltYet
 		}
 		places := map[string]func() (*config.Settings, error){
@@ -265,6 +265,13 @@ func TestRefused(t *testing.T) {
 		{nil, []string{"AGENTGATE_TRUSTED_PROXIES=::ffff:0:0/90"}, nil, `environment: AGENTGATE_TRUSTED_PROXIES: "::ffff:0:0/90" is not a network such as 10.0.0.0/8 or fd00::/8, nor an address`},
 		{nil, []string{"AGENTGATE_TRUSTED_PROXIES=fe80::1%eth0"}, nil, `environment: AGENTGATE_TRUSTED_PROXIES: "fe80::1%eth0" is not a network such as 10.0.0.0/8 or fd00::/8, nor an address`},
 		{nil, []string{"AGENTGATE_TRUSTED_PROXIES=10.0.0.0/8,"}, nil, `environment: AGENTGATE_TRUSTED_PROXIES: "" is not a network such as 10.0.0.0/8 or fd00::/8, nor an address`},
+		{nil, []string{"AGENTGATE_PUBLIC_URL=gw.example"}, nil, `environment: AGENTGATE_PUBLIC_URL: does not begin with http:// or https://`},
+		{nil, []string{"AGENTGATE_PUBLIC_URL=https://user:s3cr3t@gw.example"}, nil, `environment: AGENTGATE_PUBLIC_URL: has a user, a query, a fragment or a backslash: write scheme, host, port and path alone`},
+		{nil, []string{"AGENTGATE_PUBLIC_URL=https://gw.example/?a=s3cr3t"}, nil, `environment: AGENTGATE_PUBLIC_URL: has a user, a query, a fragment or a backslash: write scheme, host, port and path alone`},
+		{nil, []string{"AGENTGATE_PUBLIC_URL=https://"}, nil, `environment: AGENTGATE_PUBLIC_URL: the host is missing`},
+		{nil, []string{"AGENTGATE_PUBLIC_URL=https://gw.example:0"}, nil, `environment: AGENTGATE_PUBLIC_URL: the port "0" is not a number from 1 to 65535`},
+		{nil, []string{"AGENTGATE_PUBLIC_URL=https://GW.example"}, nil, `environment: AGENTGATE_PUBLIC_URL: the host "GW.example" is in upper case: write gw.example`},
+		{nil, []string{"AGENTGATE_PUBLIC_URL=https://gw.example/a b"}, nil, `environment: AGENTGATE_PUBLIC_URL: holds " "`},
 		{nil, []string{"AGENTGATE_TLS_CERT_FILE=c"}, nil, `environment: AGENTGATE_TLS_CERT_FILE: TLS needs both a certificate and its key`},
 		{nil, nil, []config.Setting{in("tls_key_file", "k")}, `r.yaml:4:3: server.tls_key_file: TLS needs both a certificate and its key`},
 		{nil, nil, []config.Setting{in("rate_key_rp", "1")}, `r.yaml:4:3: server.rate_key_rp: there is no such setting; did you mean rate_key_rps?`},
@@ -526,5 +533,21 @@ func TestUnserved(t *testing.T) {
 	}
 	if got := s.Place("AGENTGATE_LISTEN"); got != "default: AGENTGATE_LISTEN" {
 		t.Error(got)
+	}
+}
+
+// TestPublicURL: it is compared as a text, so that it has one spelling.
+func TestPublicURL(t *testing.T) {
+	for given, want := range map[string]string{
+		"": "", "https://gw.example/": "https://gw.example", "https://gw.example": "https://gw.example",
+		"http://127.0.0.1:8080/gate/": "http://127.0.0.1:8080/gate",
+	} {
+		s, err := load(t, nil, []string{"AGENTGATE_PUBLIC_URL=" + given})
+		if err != nil || s.PublicURL != want {
+			t.Errorf("%q: %q, %v", given, s.PublicURL, err)
+		}
+		if uri := s.DelegationURI(); want != "" && uri != want || want == "" && uri != "urn:agentgate" {
+			t.Errorf("%q: delegations are for %q", given, uri)
+		}
 	}
 }

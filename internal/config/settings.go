@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"log/slog"
 	"net/netip"
 	"slices"
@@ -16,6 +17,7 @@ type Settings struct {
 	AdminListen string
 	TLSCertFile string // "" with TLSKeyFile: plain HTTP
 	TLSKeyFile  string
+	PublicURL   string // without a slash at its end; "": not known
 	Registry    string
 	DataDir     string
 
@@ -67,6 +69,13 @@ type Settings struct {
 	doubts  map[string]bool   // by variable: a Problem leaves open what the value is
 	derived map[string]bool   // by variable: a burst that follows from its rate
 }
+
+// unnamed is the issuer and audience of delegations where no public URL is set. A
+// gateway trusts none but its own roots, so it need not tell gateways apart.
+const unnamed = "urn:agentgate"
+
+// DelegationURI is what delegations of this gateway have as issuer and audience.
+func (s *Settings) DelegationURI() string { return cmp.Or(s.PublicURL, unnamed) }
 
 // Sure reports whether all of these settings, by their variables' names, could
 // be read. It is for Settings that Load returns beside Problems; of others it is

@@ -178,6 +178,8 @@ func (a *attempt) endedBy(refusal *Error) receipts.Ending {
 		return receipts.Shutdown
 	case refusal.Code == TenantBlocked:
 		return receipts.Blocked
+	case refusal.Code == DelegationInvalid: // which held when it was admitted
+		return receipts.Revoked
 	}
 	return receipts.Complete
 }

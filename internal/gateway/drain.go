@@ -4,14 +4,17 @@ import (
 	"bytes"
 	"context"
 	"sync"
+
+	"agentgw/internal/delegation"
 )
 
 // running is one upstream call under way, or one that waits for a slot, as those see
 // it who may end it.
 type running struct {
 	cancel context.CancelCauseFunc
-	tenant string // by its partition key
-	waits  *Call  // for a slot; nil once the upstream may be called
+	tenant string            // by its partition key
+	waits  *Call             // for a slot; nil once the upstream may be called
+	chain  *delegation.Chain // that it runs by, or nil
 
 	mu       sync.Mutex
 	isStream bool

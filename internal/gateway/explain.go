@@ -87,8 +87,8 @@ func (x Explainer) Explain(q explain.Question, key *identity.Key, unserved strin
 		a.Refused = refusalOf(5, refuse(TenantBlocked, tenantBlocked), "an operator blocked "+a.Tenant+" in this process", "")
 		return a, nil
 	}
-	if refused := verifyDelegation(call, service); refused != nil {
-		a.Refused = refusalOf(6, refused, "the service wants a delegation", service.Pos.String())
+	if refused := undelegated(service); refused != nil {
+		a.Refused = refusalOf(6, refused, "calls of this service bring a delegation, and none is asked about here", service.Pos.String())
 		return a, nil
 	}
 	if x.Vault != nil {

@@ -18,11 +18,12 @@ import (
 // Why an upstream call was ended by the gateway. They are the causes of the
 // upstream context, so that whoever sees it fail can tell why.
 var (
-	errFirstByte  = errors.New("no answer began within the service's timeout")
-	errStreamIdle = errors.New("the upstream sent nothing for AGENTGATE_STREAM_IDLE")
-	errStreamMax  = errors.New("the stream reached AGENTGATE_STREAM_MAX")
-	errShutdown   = errors.New("the gateway is draining")
-	errBlocked    = errors.New("the tenant was blocked")
+	errFirstByte   = errors.New("no answer began within the service's timeout")
+	errStreamIdle  = errors.New("the upstream sent nothing for AGENTGATE_STREAM_IDLE")
+	errStreamMax   = errors.New("the stream reached AGENTGATE_STREAM_MAX")
+	errShutdown    = errors.New("the gateway is draining")
+	errBlocked     = errors.New("the tenant was blocked")
+	errUndelegated = errors.New("the delegation was revoked or is over")
 )
 
 // forward calls the upstream and relays its answer. The end of the answer is
@@ -32,9 +33,10 @@ func (g *Gateway) forward(call *Call, service *registry.Service, target *registr
 
 	ctx, cancel := context.WithCancelCause(call.In.Context())
 	defer cancel(nil)
-	running := &running{cancel: cancel, tenant: at.record.Tenant}
+	running := &running{cancel: cancel, tenant: at.record.Tenant, chain: call.chain}
 	g.running.add(call.RequestID, running)
 	defer g.running.remove(call.RequestID)
+	defer g.delegated(running)()
 	patience := patience{clock: g.clock, cancel: cancel}
 	defer patience.stop()
 	interim := newInterim(out)
@@ -143,6 +145,8 @@ func brokenBy(upstream, client context.Context, out *answer) receipts.Ending {
 		return receipts.Shutdown
 	case errors.Is(cause, errBlocked):
 		return receipts.Blocked
+	case errors.Is(cause, errUndelegated):
+		return receipts.Revoked
 	case errors.Is(cause, errStreamIdle), errors.Is(cause, errStreamMax), errors.Is(cause, errFirstByte):
 		return receipts.Timeout
 	case out.stall.cut():
@@ -165,6 +169,8 @@ func (g *Gateway) upstreamError(ctx context.Context, call *Call, service *regist
 		return &Error{Code: Draining, Message: "the gateway is shutting down", Ran: true}
 	case errors.Is(cause, errBlocked):
 		return &Error{Code: TenantBlocked, Message: "the operator has blocked this tenant", Never: true, Ran: true}
+	case errors.Is(cause, errUndelegated):
+		return &Error{Code: DelegationInvalid, Message: notDelegated, Ran: true}
 	case call.In.Context().Err() != nil:
 		return &Error{Code: Internal, Message: "the caller hung up", Err: http.ErrAbortHandler}
 	case errors.Is(err, errGuarded):

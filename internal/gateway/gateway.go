@@ -21,6 +21,7 @@ import (
 
 	"github.com/jonboulle/clockwork"
 
+	"agentgw/internal/delegation"
 	"agentgw/internal/identity"
 	"agentgw/internal/ratelimit"
 	"agentgw/internal/receipts"
@@ -131,6 +132,7 @@ type Gateway struct {
 	events     buffers
 	running    calls
 	current    atomic.Pointer[view]
+	trusted    atomic.Pointer[delegation.Trust] // nil: no delegation holds
 }
 
 // New returns a gateway that is ready to serve once Use has told it what.

@@ -151,6 +151,8 @@ func levelOf(e *Error) slog.Level {
 		return slog.LevelDebug // of each call; the log has said so, once
 	case e.Code == Internal || e.Code == ReceiptUnavailable:
 		return slog.LevelError
+	case e.Code == DelegationInvalid:
+		return slog.LevelDebug // whatever is wrong with it, it came from an agent
 	case e.Err != nil || e.status() >= 500:
 		return slog.LevelWarn
 	}

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/netip"
 
+	"agentgw/internal/delegation"
 	"agentgw/internal/identity"
 	"agentgw/internal/ratelimit"
 	"agentgw/internal/receipts"
@@ -19,11 +20,12 @@ type Call struct {
 	Address   netip.Addr
 	Key       *identity.Key
 	Act       act
-	view      *view           // the one registry snapshot that decides this call
-	account   *account        // of Key, in view
-	uses      []ratelimit.Use // the rules that apply to it; nil before step 5
-	waited    bool            // it had a place in the queue
-	nested    bool            // it serves another of its tenant's, and may not wait; false before step 5
+	view      *view             // the one registry snapshot that decides this call
+	account   *account          // of Key, in view
+	uses      []ratelimit.Use   // the rules that apply to it; nil before step 5
+	waited    bool              // it had a place in the queue
+	chain     *delegation.Chain // that lets it run; nil for none, and before step 6
+	nested    bool              // it serves another of its tenant's, and may not wait; false before step 5
 }
 
 // serve takes one call through the gateway. The order of its steps is the
@@ -74,7 +76,7 @@ func (g *Gateway) steps(call *Call, out *answer, at *attempt) *Error {
 		return err
 	}
 	defer ticket.Release() // once; a stream has given it back before its last byte
-	if err := verifyDelegation(call, service); err != nil {
+	if err := g.verifyDelegation(call, service, at); err != nil {
 		return err
 	}
 	credential, err := openCredential(g.vault, call, service)
@@ -141,21 +143,6 @@ func authorize(in *registry.Snapshot, key *identity.Key, a act) (*registry.Servi
 		return nil, nil, refuse(ScopeDenied, "this key may not act for %q", a.Principal)
 	}
 	return service, action, nil
-}
-
-// verifyDelegation is step 6. No token can be checked yet, so one that is
-// required cannot have been given, and one that was given proves nothing.
-func verifyDelegation(call *Call, service *registry.Service) *Error {
-	if service.DelegationRequired {
-		if call.In.Header.Get("Agentgate-Delegation") != "" {
-			return refuse(DelegationInvalid, "the delegation does not hold")
-		}
-		return refuse(DelegationRequired, "%s wants a delegation: send one in Agentgate-Delegation", service.Name)
-	}
-	if call.In.Header.Get("Agentgate-Delegation") != "" {
-		return refuse(DelegationInvalid, "the delegation does not hold")
-	}
-	return nil
 }
 
 // openCredential is step 7. A credential per user never falls back to a shared one.

@@ -113,6 +113,8 @@ func appendFields(dst []byte, r *Record, cut int) []byte {
 		e.time(`,"from":"`, r.From)
 		e.time(`,"to":"`, r.To)
 		e.integer(`,"count":`, int64(min(r.Count, maxInteger)), true)
+	}
+	if r.Kind.counts() || r.Kind == KindRefusal {
 		e.text(`,"reason":`, r.Reason)
 	}
 	if r.Interval {

@@ -116,11 +116,11 @@ type Record struct {
 	ID   string    // the receipt's id; Append makes one where it is empty
 	Time time.Time // Append takes it from the log's clock where it is zero
 
-	Caller    string // who called: a key id, an issuer and subject, or a keyed hash
-	Key       string // id of the key, never the key
-	Tenant    string // whom it is charged to, for example "tenant:acme"
-	Principal string // the human on whose behalf
-	Chain     []string
+	Caller    string   // who called: a key id, an issuer and subject, or a keyed hash
+	Key       string   // id of the key, never the key
+	Tenant    string   // whom it is charged to, for example "tenant:acme"
+	Principal string   // the human on whose behalf
+	Chain     []string // of the delegation's links, as FORMAT.md spells them
 
 	Service, Action, Method string
 	Params                  *ParamsHash
@@ -145,11 +145,14 @@ type Record struct {
 	Heads    *Heads    // of a heads record
 	Pruned   *Pruned   // of a pruned record
 
-	// Of a gap or a summary, which have to have all but the reason: how many
-	// attempts it stands for, and when the first and the last of them was.
+	// Of a gap or a summary, which have to have both: how many attempts it stands
+	// for, and when the first and the last of them was.
 	From, To time.Time
 	Count    uint64
-	Reason   string // of the reasons in FORMAT.md; why they have no records of their own
+
+	// Reason, of those in FORMAT.md, is why the attempts of a gap or a summary have no
+	// records of their own; or, of a refusal, why, where Code does not say all.
+	Reason string
 
 	Cut bool // the record was over the size limit and its long texts were shortened
 

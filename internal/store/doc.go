@@ -1,7 +1,8 @@
 // Package store keeps what outlives a gateway process and is shared by all of
 // them: gateway keys (digests only), sealed credentials and who renews one, links by
 // which people connect accounts (digests only), wrapped data keys, the wrapped keys
-// that receipts are salted from, and a generation counter.
+// that receipts are salted from and delegations signed with, what was taken back of
+// delegations, and a generation counter.
 //
 // The counter grows by one with every change that others have to act on, in the
 // transaction of the change, so whoever sees a generation sees everything up to it, and polling one number
@@ -28,7 +29,7 @@ var (
 	// ErrNotFound says that there is no such row.
 	ErrNotFound = errors.New("not found")
 	// ErrConflict says that a credential is not at the version that the
-	// change was made from. Read again and repeat.
+	// change was made from, or that there is a newer root. Read again and repeat.
 	ErrConflict = errors.New("changed by another process meanwhile")
 	// ErrNewer says that the state was written by a newer program, which may
 	// rely on what this one does not know.
@@ -93,4 +94,27 @@ type ParamsKey struct {
 	Wrapped   []byte // nil: removed
 	CreatedAt time.Time
 	RemovedAt time.Time // zero: in use
+}
+
+// Root is a key that delegations are signed with, wrapped.
+type Root struct {
+	ID        string // the kid of what it signs; never used again
+	Wrapper   string // as of a DataKey
+	Wrapped   []byte
+	CreatedAt time.Time
+}
+
+// What a Revocation takes back: one token, or all that an agent or a user had at that
+// time.
+const (
+	RevokedToken = "token"
+	RevokedAgent = "agent"
+	RevokedUser  = "user"
+)
+
+// Revocation takes delegations back.
+type Revocation struct {
+	Kind      string // RevokedToken, RevokedAgent or RevokedUser
+	Name      string
+	RevokedAt time.Time
 }

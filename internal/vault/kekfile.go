@@ -29,6 +29,7 @@ type KEKSource struct {
 type KEKStore interface {
 	DataKeys(ctx context.Context) ([]store.DataKey, error)
 	ParamsKeys(ctx context.Context) ([]store.ParamsKey, error)
+	Roots(ctx context.Context) ([]store.Root, error)
 }
 
 // anyWrapped says what s holds that a vault key wrapped, "" where nothing.
@@ -45,6 +46,13 @@ func anyWrapped(ctx context.Context, s KEKStore) (string, error) {
 		if k.RemovedAt.IsZero() {
 			return "the parameters of receipts", nil
 		}
+	}
+	if err != nil {
+		return "", err
+	}
+	roots, err := s.Roots(ctx)
+	if len(roots) > 0 {
+		return "the keys of delegations", nil
 	}
 	return "", err
 }
