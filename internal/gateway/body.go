@@ -23,6 +23,7 @@ type body struct {
 	patience *patience
 	border   *running      // of a stream of events; else nil
 	count    func(n int64) // the bytes that rules count; nil where none does
+	echoes   *echoes
 	finish   func() error
 	ended    bool
 }
@@ -53,6 +54,7 @@ func (b *body) Read(p []byte) (int, error) {
 	}
 	if errors.Is(err, io.EOF) {
 		keepTrailer(b.res.Trailer) // it is known now, and may hold what was not announced
+		b.echoes.trailer(b.res.Trailer)
 	}
 	if b.left == 0 || errors.Is(err, io.EOF) {
 		if failed := b.end(); failed != nil {

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"agentgw/internal/receipts"
+	"agentgw/internal/redact"
 	"agentgw/internal/registry"
 	"agentgw/internal/vault"
 )
@@ -39,9 +40,15 @@ func (g *Gateway) forward(call *Call, service *registry.Service, target *registr
 	defer g.delegated(running)()
 	patience := patience{clock: g.clock, cancel: cancel}
 	defer patience.stop()
-	interim := newInterim(out)
+	redactor := credential.Redactor()
+	interim := newInterim(out, redactor)
 
 	request := upstreamRequest(httptrace.WithClientTrace(ctx, &interim.trace), call.In, target, call.RequestID, g.userAgent)
+	if !redactor.Empty() {
+		// In what is compressed nobody finds a secret. An agent that asked for it
+		// gets the answer larger instead.
+		request.Header["Accept-Encoding"] = uncompressed
+	}
 	// Last, so that no rule about what may not pass on can take it away.
 	credential.Apply(request)
 
@@ -50,7 +57,7 @@ func (g *Gateway) forward(call *Call, service *registry.Service, target *registr
 	res, err := sendOnce{g.transport(service.AllowPrivate)}.RoundTrip(request)
 	interim.end()
 	if err != nil {
-		return g.upstreamError(ctx, call, service, err)
+		return g.upstreamError(ctx, call, service, redactor, err)
 	}
 	defer func() { _ = res.Body.Close() }()
 
@@ -60,13 +67,15 @@ func (g *Gateway) forward(call *Call, service *registry.Service, target *registr
 	if refusal := unfit(res, service.BaseURL); refusal != nil {
 		return refusal
 	}
+	echoes := redacted(res, redactor)
+	defer func() { g.noteEcho(call, at, echoes) }()
 	keepTrailer(res.Trailer)
 	out.trails = takesTrailers(call.In) && !bodiless(res)
 	if len(res.Trailer) > 0 || out.trails {
 		res.Header.Del("Content-Length") // which HTTP/2 has beside a trailer, and HTTP/1 instead of one
 	}
 	patience.follow(began, at.settings.StreamIdle, at.settings.StreamMax)
-	b := &body{res: res, left: res.ContentLength, patience: &patience}
+	b := &body{res: res, left: res.ContentLength, patience: &patience, echoes: echoes}
 	b.finish = func() error {
 		at.sent(b.read) // all of it: what is withheld now goes out next
 		if err := at.outcome(); err != nil {
@@ -158,7 +167,7 @@ func brokenBy(upstream, client context.Context, out *answer) receipts.Ending {
 }
 
 // upstreamError makes the refusal of a call whose upstream gave no usable answer.
-func (g *Gateway) upstreamError(ctx context.Context, call *Call, service *registry.Service, err error) *Error {
+func (g *Gateway) upstreamError(ctx context.Context, call *Call, service *registry.Service, redactor redact.Redactor, err error) *Error {
 	var e *Error
 	switch cause := context.Cause(ctx); {
 	case errors.As(err, &e):
@@ -177,7 +186,7 @@ func (g *Gateway) upstreamError(ctx context.Context, call *Call, service *regist
 		return &Error{Code: UpstreamUnreachable, Message: fmt.Sprintf("%s may not be dialled: %v", call.Act.Service, errGuarded), Err: err}
 	}
 	// What the transport says can hold the URL, and the URL a credential: it is
-	// reduced to its kind before it may be logged.
+	// reduced to its kind before it may be logged. It can quote the upstream, too.
 	var u *url.Error
 	if errors.As(err, &u) {
 		err = u.Err
@@ -187,5 +196,8 @@ func (g *Gateway) upstreamError(ctx context.Context, call *Call, service *regist
 	}
 	var dial *net.OpError
 	ran := !errors.As(err, &dial) || dial.Op != "dial" // what was never reached has done nothing
+	if said := err.Error(); redactor.String(said) != said {
+		err = errors.New(redactor.String(said))
+	}
 	return &Error{Code: UpstreamUnreachable, Message: fmt.Sprintf("%s could not be reached or broke off before it answered", call.Act.Service), Ran: ran, Err: err}
 }

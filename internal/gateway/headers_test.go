@@ -147,6 +147,9 @@ func TestRequestOnTheWire(t *testing.T) {
 		all := w.all()
 		_, body, _ := strings.Cut(all[len(all)-1], "\r\n\r\n")
 		got := withoutID(t, w)
+		if c.service != "bare" { // what is compressed would hide a credential that it repeats
+			c.header = append(c.header, "Accept-Encoding: identity")
+		}
 		slices.Sort(got[3:]) // the transport has an order of its own
 		slices.Sort(c.header)
 		if diff := cmp.Diff(append([]string{c.first, host, "User-Agent: agentgw/test"}, c.header...), got); diff != "" || body != c.body {

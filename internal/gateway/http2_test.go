@@ -130,7 +130,7 @@ func TestHTTP2Requests(t *testing.T) {
 	}
 	got := withoutID(t, w)
 	slices.Sort(got[3:])
-	want := []string{"GET /x HTTP/1.1", "Host: " + w.listener.Addr().String(), "User-Agent: agentgw/test", "Accept-Language: de", "Accept: text/plain", "Authorization: Bearer u:s3cr3t+&",
+	want := []string{"GET /x HTTP/1.1", "Host: " + w.listener.Addr().String(), "User-Agent: agentgw/test", "Accept-Encoding: identity", "Accept-Language: de", "Accept: text/plain", "Authorization: Bearer u:s3cr3t+&",
 		"Idempotency-Key: once", "Last-Event-Id: 7", "Te: trailers", "Traceparent: 00-1-2-03", "Tracestate: a=b", "X-Request-Id: ID"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

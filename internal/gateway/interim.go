@@ -6,21 +6,24 @@ import (
 	"net/http/httptrace"
 	"net/textproto"
 	"sync"
+
+	"agentgw/internal/redact"
 )
 
 // interim relays the 1xx answers that come before the final one (RFC 9110,
 // section 15.2). The transport tells of them from a goroutine of its own, and
 // maybe still when it has given up: over is that nobody wants them any more.
 type interim struct {
-	out   *answer
-	trace httptrace.ClientTrace
+	out      *answer
+	redactor redact.Redactor
+	trace    httptrace.ClientTrace
 
 	mu   sync.Mutex
 	over bool
 }
 
-func newInterim(out *answer) *interim {
-	i := &interim{out: out}
+func newInterim(out *answer, redactor redact.Redactor) *interim {
+	i := &interim{out: out, redactor: redactor}
 	i.trace.Got1xxResponse = i.relay
 	return i
 }
@@ -36,6 +39,7 @@ func (i *interim) relay(status int, header textproto.MIMEHeader) error {
 	h := i.out.Header()
 	own := maps.Clone(h)
 	clear(h)
+	i.redactor.Header(http.Header(header))
 	pass(h, http.Header(header))
 	i.out.WriteHeader(status)
 	clear(h)

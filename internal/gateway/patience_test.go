@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/jonboulle/clockwork"
+
+	"agentgw/internal/redact"
 )
 
 // TestPatience: each line is what happens to a call, at which second, and why it
@@ -78,7 +80,7 @@ func TestInterimAfterTheEnd(t *testing.T) {
 	out := newAnswer(headerOnly{http.Header{"X-Own": {"1"}}}, clockwork.NewFakeClock(), 0)
 	written := 0
 	out.ResponseWriter = countedStatus{out.ResponseWriter, &written}
-	i := newInterim(out)
+	i := newInterim(out, redact.Redactor{})
 	for range 2 {
 		if err := i.relay(http.StatusEarlyHints, textproto.MIMEHeader{"Link": {"</style.css>"}}); err != nil {
 			t.Fatal(err)

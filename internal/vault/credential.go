@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"strings"
 
+	"agentgw/internal/redact"
 	"agentgw/internal/secret"
 )
 
@@ -29,9 +30,15 @@ type Form struct {
 // Credential is what Apply puts on a request. The zero value puts nothing on
 // it. It prints as [redacted], and there is no way to its secret but Apply.
 type Credential struct {
-	form   Form
-	secret secret.Text
+	form     Form
+	secret   secret.Text
+	redactor redact.Redactor
 }
+
+// Redactor returns what keeps the credential out of the answer to the request that
+// it is on. It is empty where the credential puts nothing on one, or a secret that
+// is too short to be told from other text.
+func (c Credential) Redactor() redact.Redactor { return c.redactor }
 
 // Apply puts the credential on r: exactly one header, whatever r had under that
 // name, or one query parameter after those that are there, whose bytes stay as

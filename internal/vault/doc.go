@@ -31,7 +31,8 @@
 //
 // # In memory
 //
-// A Vault holds the rows sealed and opens one for the call that needs it. That
-// keeps secrets out of what is held for long; it does not hide them from who can
-// read the process's memory, and Go's memory is not wiped.
+// A Vault holds the rows sealed and opens one for the call that needs it. Of a
+// credential that was used it keeps what finds it in answers (package redact),
+// until the row or any other changes. Nothing hides a secret from who can read the
+// process's memory, where the vault key is, too.
 package vault

@@ -61,10 +61,11 @@ type Vault struct {
 	rows    atomic.Pointer[contents]
 }
 
-// contents is the store as last read. It never changes.
+// contents is the store as last read. It never changes, but for what is made of it.
 type contents struct {
-	keys ring
-	rows map[Ref]store.Credential
+	keys      ring
+	rows      map[Ref]store.Credential
+	redactors sync.Map // by redacted: to make one takes longer than a call may
 }
 
 // Load returns a vault over s. ErrWrongKEK: s was sealed under another key.
@@ -128,7 +129,7 @@ func (v *Vault) Open(ref Ref, form Form) (Credential, error) {
 	if err != nil {
 		return Credential{}, fmt.Errorf("%s: %w", ref, err)
 	}
-	return Credential{form: form, secret: secret.New(text)}, nil
+	return Credential{form: form, secret: secret.New(text), redactor: c.redactor(ref, form.Type, text)}, nil
 }
 
 // row is the row that a call has its credential in, or none, where it needs none.
