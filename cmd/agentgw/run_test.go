@@ -26,8 +26,8 @@ func TestAClashOfIdsKeepsNobodyAlive(t *testing.T) {
 	}
 	for b, want := range map[byte]string{1: "twin", 2: "", 3: "", 4: "live"} {
 		got := ""
-		if k := directory.Find(digest(b), time.Unix(2, 0)); k != nil {
-			got = k.ID
+		if s := directory.Find(digest(b), time.Unix(2, 0)); s != nil {
+			got = s.Key.ID
 		}
 		if got != want {
 			t.Errorf("digest %d finds key %q, want %q", b, got, want)

@@ -178,7 +178,7 @@ func (a *attempt) endedBy(refusal *Error) receipts.Ending {
 		return receipts.Shutdown
 	case refusal.Code == TenantBlocked:
 		return receipts.Blocked
-	case refusal.Code == DelegationInvalid: // which held when it was admitted
+	case refusal.Code == Unauthenticated, refusal.Code == DelegationInvalid: // which held when it was admitted
 		return receipts.Revoked
 	}
 	return receipts.Complete

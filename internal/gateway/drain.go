@@ -11,10 +11,12 @@ import (
 // running is one upstream call under way, or one that waits for a slot, as those see
 // it who may end it.
 type running struct {
-	cancel context.CancelCauseFunc
-	tenant string            // by its partition key
-	waits  *Call             // for a slot; nil once the upstream may be called
-	chain  *delegation.Chain // that it runs by, or nil
+	cancel   context.CancelCauseFunc
+	call     *Call
+	tenant   string            // by its partition key
+	waits    bool              // for a slot; the upstream is not called before that
+	chain    *delegation.Chain // that it runs by, or nil
+	patience *patience
 
 	mu       sync.Mutex
 	isStream bool
@@ -73,7 +75,7 @@ func (r *running) drain() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.leaving = true
-	if r.isStream && r.border || r.waits != nil {
+	if r.isStream && r.border || r.waits {
 		r.cancel(errShutdown)
 	}
 	return r.isStream
@@ -97,7 +99,7 @@ func (c *calls) add(id string, r *running) {
 	}
 	c.set[id] = r
 	r.leaving = c.draining
-	if r.waits != nil && c.draining {
+	if r.waits && c.draining {
 		r.cancel(errShutdown)
 	}
 	if c.blocked[r.tenant] {
@@ -149,7 +151,7 @@ func (c *calls) each(f func(*running)) {
 	c.mu.Lock()
 	var waiting, others []*running
 	for _, r := range c.set {
-		if r.waits != nil {
+		if r.waits {
 			waiting = append(waiting, r)
 		} else {
 			others = append(others, r)
@@ -170,7 +172,7 @@ func (c *calls) drain() (streams, others int) {
 		switch stream := r.drain(); {
 		case stream:
 			streams++
-		case r.waits == nil:
+		case !r.waits:
 			others++
 		}
 	})

@@ -37,10 +37,11 @@ type way struct {
 	protocol string                                                  // of the client; "": both
 	upstream func(d *drill, rw http.ResponseWriter, r *http.Request) // "": one event, then silence until hung up on
 	end      func(d *drill)
-	sees     string // what the client must see: "whole", "cut", or nothing where it is gone
-	more     string // what it may still read before that; "*": anything
-	process  bool   // the client is a process of its own
-	unary    bool   // the upstream has not begun to answer
+	sees     string        // what the client must see: "whole", "cut", or nothing where it is gone
+	more     string        // what it may still read before that; "*": anything
+	process  bool          // the client is a process of its own
+	unary    bool          // the upstream has not begun to answer
+	life     time.Duration // of the key; 0: for ever
 	ending   receipts.Ending
 	out      int64 // bytes sent, by the outcome; -1: some
 }
@@ -76,6 +77,9 @@ func ways() []way {
 		{name: "the stream is too old", end: func(d *drill) { d.clock.Advance(4 * time.Minute) }, sees: "cut", ending: receipts.Timeout, out: first},
 		{name: "drain", end: func(d *drill) { d.gateway.Drain() }, sees: "cut", ending: receipts.Shutdown, out: first},
 		{name: "the drain time ends", end: func(d *drill) { d.gateway.Cut() }, sees: "cut", ending: receipts.Shutdown, out: first},
+
+		{name: "its key is revoked", end: func(d *drill) { d.use(worldRegistry) }, sees: "cut", ending: receipts.Revoked, out: first},
+		{name: "its key expires", life: 3 * time.Minute, end: func(d *drill) { d.clock.Advance(3 * time.Minute) }, sees: "cut", ending: receipts.Revoked, out: first},
 
 		{name: "a panic between two events", upstream: untilTold(func(rw http.ResponseWriter, r *http.Request) {
 			send(rw, event)
@@ -184,6 +188,10 @@ func (c way) run(t *testing.T, protocol string, n int) {
 	case upstream == nil:
 		upstream = untilTold(func(http.ResponseWriter, *http.Request) {})
 	}
+	k := wide("k")
+	if c.life > 0 {
+		k.NotAfter = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC).Add(c.life)
+	}
 	d.world = setup{
 		registry: strings.Replace(worldRegistry, "  tools:\n", "  tools:\n    max_inflight: "+strconv.Itoa(n)+"\n", 1) +
 			"rules: [{name: flow, key: tenant, window: 1h, max: 1024GiB, count: bytes}, {name: calls, key: tenant, window: 1h, max: 1000000}]\n",
@@ -196,7 +204,7 @@ func (c way) run(t *testing.T, protocol string, n int) {
 			switch c.ending {
 			case receipts.SlowClient:
 				s.ClientStall = 400 * time.Millisecond
-			case receipts.Timeout: // the clock moves, and may while a write has not quite ended
+			case receipts.Timeout, receipts.Revoked: // the clock moves, and may while a write has not quite ended
 				s.ClientStall = 0
 			}
 		},
@@ -211,7 +219,7 @@ func (c way) run(t *testing.T, protocol string, n int) {
 		d.started.Add(1)
 		defer d.gone.Add(1)
 		upstream(d, rw, r)
-	}, wide("k"))
+	}, k)
 	d.front(protocol)
 	t.Cleanup(d.tell)
 	c.begin(t, d, n)

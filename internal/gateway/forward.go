@@ -25,6 +25,7 @@ var (
 	errShutdown    = errors.New("the gateway is draining")
 	errBlocked     = errors.New("the tenant was blocked")
 	errUndelegated = errors.New("the delegation was revoked or is over")
+	errGone        = errors.New("the key was revoked, taken away or has expired")
 )
 
 // forward calls the upstream and relays its answer. The end of the answer is
@@ -34,12 +35,13 @@ func (g *Gateway) forward(call *Call, service *registry.Service, target *registr
 
 	ctx, cancel := context.WithCancelCause(call.In.Context())
 	defer cancel(nil)
-	running := &running{cancel: cancel, tenant: at.record.Tenant, chain: call.chain}
-	g.running.add(call.RequestID, running)
-	defer g.running.remove(call.RequestID)
-	defer g.delegated(running)()
 	patience := patience{clock: g.clock, cancel: cancel}
 	defer patience.stop()
+	running := &running{cancel: cancel, call: call, tenant: at.record.Tenant, patience: &patience, chain: call.chain}
+	g.running.add(call.RequestID, running)
+	defer g.running.remove(call.RequestID)
+	g.endWithSecret(running)
+	defer g.delegated(running)()
 	redactor := credential.Redactor()
 	interim := newInterim(out, redactor)
 
@@ -53,7 +55,7 @@ func (g *Gateway) forward(call *Call, service *registry.Service, target *registr
 	credential.Apply(request)
 
 	sent := g.clock.Now()
-	patience.await(sent, service.Timeout)
+	patience.await(sent, service.Timeout, errFirstByte)
 	res, err := sendOnce{g.transport(service.AllowPrivate)}.RoundTrip(request)
 	interim.end()
 	if err != nil {
@@ -154,7 +156,7 @@ func brokenBy(upstream, client context.Context, out *answer) receipts.Ending {
 		return receipts.Shutdown
 	case errors.Is(cause, errBlocked):
 		return receipts.Blocked
-	case errors.Is(cause, errUndelegated):
+	case errors.Is(cause, errGone), errors.Is(cause, errUndelegated):
 		return receipts.Revoked
 	case errors.Is(cause, errStreamIdle), errors.Is(cause, errStreamMax), errors.Is(cause, errFirstByte):
 		return receipts.Timeout
@@ -178,6 +180,8 @@ func (g *Gateway) upstreamError(ctx context.Context, call *Call, service *regist
 		return &Error{Code: Draining, Message: "the gateway is shutting down", Ran: true}
 	case errors.Is(cause, errBlocked):
 		return &Error{Code: TenantBlocked, Message: "the operator has blocked this tenant", Never: true, Ran: true}
+	case errors.Is(cause, errGone):
+		return &Error{Code: Unauthenticated, Message: unauthenticated, Ran: true}
 	case errors.Is(cause, errUndelegated):
 		return &Error{Code: DelegationInvalid, Message: notDelegated, Ran: true}
 	case call.In.Context().Err() != nil:

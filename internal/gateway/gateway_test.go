@@ -37,11 +37,15 @@ type ledger struct {
 	records []receipts.Record
 	fail    error
 	panicAt receipts.Kind
-	missed  map[bool]int // by whether they were refused
-	once    bool         // panics at the next outcome, whatever it says
+	missed  map[bool]int           // by whether they were refused
+	once    bool                   // panics at the next outcome, whatever it says
+	at      func(*receipts.Record) // called with each record before it is kept; nil: nothing is
 }
 
 func (l *ledger) Append(r *receipts.Record) (receipts.Entry, error) {
+	if l.at != nil {
+		l.at(r)
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.panicAt == r.Kind && r.Ending == receipts.Complete {

@@ -50,7 +50,7 @@ func TestAKeyThatIsGoneWaitsForNothing(t *testing.T) {
 	up := newHeldStreams()
 	k, other := of("t", roomy("k")), of("t", roomy("other"))
 	w := crowded(t, up, nil, k, other)
-	end := w.hold(up, "k", streamCall("tools", ""))
+	end := w.hold(up, "other", streamCall("tools", ""))
 	w.clock.Advance(time.Minute)
 	before := w.tenantTokens()
 	gone, stays := w.later(t, "k", plainCall("tools", "")), w.later(t, "other", plainCall("tools", ""))
@@ -68,14 +68,14 @@ func TestAKeyThatIsGoneWaitsForNothing(t *testing.T) {
 	if n := w.tenantTokens(); n != before-1 || w.waiting() != 1 || w.inFlight("tenant:t") != 1 {
 		t.Errorf("%d tokens of %d, %d wait, %d in flight", n, before, w.waiting(), w.inFlight("tenant:t"))
 	}
-	end() // a stream goes on, whatever becomes of its key
+	end()
 	(<-stays).want(t, "the other key", 200, "", "")
 	if n := w.upstreamRequests(); n != 2 {
 		t.Errorf("the upstream was called %d times", n)
 	}
 }
 
-// TestAKeyThatExpiresWhileItWaits is refused when its turn comes, and the slot is free.
+// TestAKeyThatExpiresWhileItWaits leaves the queue at once.
 func TestAKeyThatExpiresWhileItWaits(t *testing.T) {
 	up := newHeldStreams()
 	k := of("t", roomy("k"))
@@ -83,10 +83,17 @@ func TestAKeyThatExpiresWhileItWaits(t *testing.T) {
 	w := crowded(t, up, nil, k, of("t", roomy("other")))
 	end := w.hold(up, "other", streamCall("tools", ""))
 	got := w.later(t, "k", plainCall("tools", ""))
-	w.clock.Advance(time.Second)
-	end()
+	w.clock.Advance(time.Second - 1)
+	if w.waiting() != 1 {
+		t.Error("it does not wait as long as its key is valid")
+	}
+	w.clock.Advance(1)
 	(<-got).want(t, "its key has expired", 401, "unauthenticated", "")
 	w.refusedAsGone(t)
+	if w.inFlight("tenant:t") != 1 {
+		t.Error("the other's stream has ended too")
+	}
+	end()
 	eventually(t, "the slot is free", func() bool { return w.waiting() == 0 && w.inFlight("tenant:t") == 0 })
 	if n := w.upstreamRequests(); n != 1 {
 		t.Errorf("the upstream was called %d times", n)

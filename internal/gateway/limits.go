@@ -14,9 +14,10 @@ import (
 // past its budget is told so; a key that is good is never refused for what
 // others did from the same address.
 func (g *Gateway) identify(call *Call, at *attempt) *Error {
-	key, err := call.view.keys.Authenticate(call.In.Header, g.clock.Now())
+	secret, err := call.view.keys.Authenticate(call.In.Header, g.clock.Now())
 	if err == nil {
-		call.Key = key
+		key := secret.Key
+		call.Key, call.secret = key, secret
 		call.account = call.view.account(key)
 		at.record.Caller, at.record.Key = call.account.key.Partition(), key.ID
 		at.record.Tenant = call.account.tenant.Partition() // until it is known for whom
@@ -38,7 +39,7 @@ func (g *Gateway) identify(call *Call, at *attempt) *Error {
 // must be one of those in force now, and in its time. All else about the call stays
 // as it was when the call came.
 func (g *Gateway) identifyAgain(call *Call) *Error {
-	if !g.current.Load().knows(call, g.clock.Now()) {
+	if g.current.Load().secret(call, g.clock.Now()) == nil {
 		return refuse(Unauthenticated, unauthenticated)
 	}
 	return nil

@@ -8,10 +8,10 @@ import (
 	"github.com/jonboulle/clockwork"
 )
 
-// patience ends an upstream call that takes too long: to begin its answer, to
-// go on with it, or as a whole. It is one timer for all three, and what is heard
-// only moves the time at which that timer ends the call, since a timer set anew
-// for each of them would be dearer than the rest of relaying.
+// patience ends a call that takes too long: to get a slot, to begin its answer, to
+// go on with it, or as a whole; and one whose key's time is over. It is one timer for
+// all of these, and what is heard only moves the time at which that timer ends the
+// call, since a timer set anew for each of them would be dearer than the rest of relaying.
 //
 // Safe for concurrent use. It must be stopped.
 type patience struct {
@@ -22,6 +22,8 @@ type patience struct {
 	mu      sync.Mutex
 	silence bound
 	age     bound
+	life    bound // of the key
+	over    bool  // nothing is to be ended any more
 	timer   timer
 	rings   time.Time // when the timer does; zero: it is not set
 }
@@ -39,12 +41,23 @@ type timer interface {
 	Stop() bool
 }
 
-// await bears silence for as long as d until an answer begins; 0 is for ever.
-func (p *patience) await(now time.Time, d time.Duration) {
+// await bears silence for as long as d until what is waited for begins; 0 is for ever.
+func (p *patience) await(now time.Time, d time.Duration, cause error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if d > 0 {
-		p.silence = bound{now.Add(d), errFirstByte}
+		p.silence = bound{now.Add(d), cause}
+		p.setLocked(now)
+	}
+}
+
+// until has the call end with its key at that time; the zero time is never. What was
+// said before does not hold any more.
+func (p *patience) until(now, end time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.over { // whoever changes keys does not know
+		p.life = bound{end, errGone}
 		p.setLocked(now)
 	}
 }
@@ -80,7 +93,7 @@ func (p *patience) heard() {
 func (p *patience) stop() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.silence, p.age = bound{}, bound{}
+	p.silence, p.age, p.life, p.over = bound{}, bound{}, bound{}, true
 	if p.timer != nil {
 		p.timer.Stop()
 	}
@@ -89,9 +102,11 @@ func (p *patience) stop() {
 // setLocked has the timer ring when the first bound is reached, or before:
 // where it is set to an earlier time it is left to find nothing reached.
 func (p *patience) setLocked(now time.Time) {
-	first := p.silence.at
-	if first.IsZero() || !p.age.at.IsZero() && p.age.at.Before(first) {
-		first = p.age.at
+	var first time.Time
+	for _, b := range []bound{p.silence, p.age, p.life} {
+		if first.IsZero() || !b.at.IsZero() && b.at.Before(first) {
+			first = b.at
+		}
 	}
 	if first.IsZero() || !p.rings.IsZero() && !first.Before(p.rings) {
 		return
@@ -108,7 +123,7 @@ func (p *patience) ring() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.clock.Now()
-	for _, b := range []bound{p.silence, p.age} {
+	for _, b := range []bound{p.silence, p.age, p.life} {
 		if b.reached(now) {
 			p.cancel(b.cause)
 			return

@@ -22,7 +22,7 @@ func TestPatience(t *testing.T) {
 		do func(p *patience, now time.Time)
 	}
 	await := func(d time.Duration) func(*patience, time.Time) {
-		return func(p *patience, now time.Time) { p.await(now, d) }
+		return func(p *patience, now time.Time) { p.await(now, d, errFirstByte) }
 	}
 	follow := func(idle, most time.Duration) func(*patience, time.Time) {
 		return func(p *patience, now time.Time) { p.follow(now, idle, most) }

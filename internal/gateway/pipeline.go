@@ -19,6 +19,7 @@ type Call struct {
 	RequestID string
 	Address   netip.Addr
 	Key       *identity.Key
+	secret    *identity.Secret // of Key, that came with the call
 	Act       act
 	view      *view             // the one registry snapshot that decides this call
 	account   *account          // of Key, in view

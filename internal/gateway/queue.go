@@ -12,11 +12,8 @@ import (
 	"agentgw/internal/receipts"
 )
 
-// Causes that end a wait for a slot.
-var (
-	errWaited = errors.New("no slot came free within AGENTGATE_TENANT_QUEUE_WAIT")
-	errGone   = errors.New("the key of a call that waited is gone")
-)
+// errWaited is the cause that ends a wait for a slot which was as long as one may be.
+var errWaited = errors.New("no slot came free within AGENTGATE_TENANT_QUEUE_WAIT")
 
 // How a wait for a slot ended, as metrics tell it.
 const (
@@ -60,14 +57,13 @@ func (g *Gateway) wait(call *Call, place *ratelimit.Place, v ratelimit.Verdict, 
 	}()
 	ctx, cancel := context.WithCancelCause(call.In.Context())
 	defer cancel(nil)
-	waiting := &running{cancel: cancel, tenant: at.record.Tenant, waits: call}
+	patience := patience{clock: g.clock, cancel: cancel}
+	defer patience.stop()
+	waiting := &running{cancel: cancel, call: call, tenant: at.record.Tenant, waits: true, patience: &patience}
 	g.running.add(call.RequestID, waiting)
 	defer g.running.remove(call.RequestID)
-	if g.identifyAgain(call) != nil { // Use has not seen that it waits
-		cancel(errGone)
-	}
-	timer := g.clock.AfterFunc(call.view.settings.TenantQueueWait, func() { cancel(errWaited) })
-	defer timer.Stop()
+	g.endWithSecret(waiting)
+	patience.await(began, call.view.settings.TenantQueueWait, errWaited)
 
 	select {
 	case <-place.Ready():

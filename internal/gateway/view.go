@@ -60,8 +60,8 @@ type service struct {
 
 // Use makes the next call, and every one after it, be decided by these settings,
 // this registry with its rules, and these keys. A call under way keeps what it began
-// with, but for caps; and one whose key is gone, before its upstream was called, is
-// refused: if it waits for a slot, at once.
+// with, but for caps; and one whose key is gone is ended, wherever it is, or refused
+// if its upstream was not called yet.
 func (g *Gateway) Use(settings *config.Settings, snapshot *registry.Snapshot, effective *registry.Effective, set *rules.Set, keys *identity.Directory) error {
 	v, err := newView(settings, snapshot, effective, set, keys)
 	if err != nil {
@@ -78,23 +78,35 @@ func (g *Gateway) Use(settings *config.Settings, snapshot *registry.Snapshot, ef
 		}
 	}
 	g.current.Store(v)
-	today := g.clock.Now()
-	g.running.each(func(r *running) {
-		if r.waits != nil && !v.knows(r.waits, today) {
-			r.cancel(errGone)
-		}
-	})
+	g.running.each(g.endWithSecret)
 	g.limiter.Follow(v.caps)
 	return nil
 }
 
-// knows reports whether the key of a call, which may have come under another view, is
-// one of this view's and valid at now.
-func (v *view) knows(call *Call, now time.Time) bool {
-	if v == call.view {
-		return call.Key.ValidAt(now) // without looking it up
+// secret is the one that came with a call, maybe under another view, as it stands in
+// this one; nil where it is none of this view's, or not valid at now.
+func (v *view) secret(call *Call, now time.Time) *identity.Secret {
+	if v != call.view {
+		return v.keys.Find(call.secret.Digest, now)
 	}
-	return v.keys.Find(call.Key.Digest, now) != nil
+	if !call.secret.ValidAt(now) { // without looking it up
+		return nil
+	}
+	return call.secret
+}
+
+// endWithSecret has a call end when its secret does: at once, if that is gone from
+// the view in force. It is asked of every call when it is added to those under way and
+// whenever the view changes; whoever asks last has seen the newest view.
+func (g *Gateway) endWithSecret(r *running) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := g.clock.Now()
+	if s := g.current.Load().secret(r.call, now); s != nil {
+		r.patience.until(now, s.End())
+		return
+	}
+	r.cancel(errGone)
 }
 
 // inForce are the caps of v, for all calls once v is in use.

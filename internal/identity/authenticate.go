@@ -25,28 +25,31 @@ var (
 // net/http spells them in a header map.
 var keyHeaders = [...]string{"X-Api-Key", "Agentgate-Key"}
 
-// Authenticate returns the key that h carries and that is valid at now, from
+// Authenticate returns the secret that h carries and that is valid at now, from
 // Authorization: Bearer, X-Api-Key or Agentgate-Key. Whatever is not a valid
 // key beside one is not looked at: tools do send another vendor's stale key
-// along. The same key in several headers is one key.
-func (d *Directory) Authenticate(h http.Header, now time.Time) (*Key, error) {
+// along. The same key in several headers is one key, in both its secrets too; the
+// first of them counts.
+func (d *Directory) Authenticate(h http.Header, now time.Time) (*Secret, error) {
 	authorization := h["Authorization"]
 	if len(authorization) > 1 {
 		return nil, ErrTwoHeaders
 	}
-	var found *Key
+	var found *Secret
 	take := func(text string) (clash bool) {
 		digest, ok := ParseKey(text)
 		if !ok {
 			return false
 		}
-		k := d.Find(digest, now)
-		if k == nil || k == found {
+		s := d.Find(digest, now)
+		switch {
+		case s == nil:
+			return false
+		case found == nil:
+			found = s
 			return false
 		}
-		clash = found != nil
-		found = k
-		return clash
+		return s.Key != found.Key
 	}
 	if len(authorization) == 1 {
 		if token, ok := bearer(authorization[0]); ok {

@@ -96,10 +96,10 @@ func TestAuthenticate(t *testing.T) {
 				h[name] = append(h[name], v)
 			}
 		}
-		k, err := d.Authenticate(h, noon)
+		s, err := d.Authenticate(h, noon)
 		got := ""
-		if k != nil {
-			got = k.ID
+		if s != nil {
+			got = s.Key.ID
 		}
 		if got != c.want || !errors.Is(err, c.err) {
 			t.Errorf("%s: %q, %v; want %q, %v", c.name, got, err, c.want, c.err)
@@ -115,8 +115,8 @@ func TestKeysThatShareABeginning(t *testing.T) {
 		if mixed == text["one"] || mixed == text["two"] {
 			continue
 		}
-		if k, err := d.Authenticate(http.Header{"X-Api-Key": {mixed}}, noon); err == nil {
-			t.Fatalf("%d characters of one key and the rest of another are %s", i, k.ID)
+		if s, err := d.Authenticate(http.Header{"X-Api-Key": {mixed}}, noon); err == nil {
+			t.Fatalf("%d characters of one key and the rest of another are %s", i, s.Key.ID)
 		}
 	}
 }
@@ -140,12 +140,12 @@ func FuzzAuthenticate(f *testing.F) {
 		f.Add(s, s)
 	}
 	f.Fuzz(func(t *testing.T, authorization, key string) {
-		k, err := d.Authenticate(http.Header{"Authorization": {authorization}, "X-Api-Key": {key}}, noon)
+		s, err := d.Authenticate(http.Header{"Authorization": {authorization}, "X-Api-Key": {key}}, noon)
 		switch {
-		case (k == nil) == (err == nil):
-			t.Fatalf("%v and %v", k, err)
-		case k != nil && !strings.Contains(authorization+"\n"+key, text[k.ID]):
-			t.Fatalf("%q and %q are %s", authorization, key, k.ID)
+		case (s == nil) == (err == nil):
+			t.Fatalf("%v and %v", s, err)
+		case s != nil && !strings.Contains(authorization+"\n"+key, text[s.Key.ID]):
+			t.Fatalf("%q and %q are %s", authorization, key, s.Key.ID)
 		}
 	})
 }

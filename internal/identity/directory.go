@@ -13,7 +13,7 @@ import (
 // changes: a new set of keys is a new Directory. The zero value and nil know no
 // key.
 type Directory struct {
-	byDigest map[[32]byte]*Key
+	byDigest map[[32]byte]*Secret
 	byID     map[string]*Key
 	sorted   []*Key // by id
 }
@@ -23,7 +23,7 @@ type Directory struct {
 // a caller is would otherwise depend on their order.
 func NewDirectory(keys []*Key) (*Directory, error) {
 	d := &Directory{
-		byDigest: make(map[[32]byte]*Key, len(keys)),
+		byDigest: make(map[[32]byte]*Secret, len(keys)),
 		byID:     make(map[string]*Key, len(keys)),
 	}
 	var problems []error
@@ -33,12 +33,15 @@ func NewDirectory(keys []*Key) (*Directory, error) {
 			problems = append(problems, fmt.Errorf("key id %q is declared twice: %s and %s", k.ID, first.origin(), k.origin()))
 			continue
 		}
-		if first := d.byDigest[k.Digest]; first != nil {
-			problems = append(problems, fmt.Errorf("keys %q (%s) and %q (%s) are the same key", first.ID, first.origin(), k.ID, k.origin()))
-			continue
-		}
 		k.prepare()
-		d.byID[k.ID], d.byDigest[k.Digest] = k, k
+		d.byID[k.ID] = k
+		for _, s := range k.secrets() {
+			if first := d.byDigest[s.Digest]; first != nil {
+				problems = append(problems, fmt.Errorf("keys %q (%s) and %q (%s) are the same key", first.Key.ID, first.Key.origin(), k.ID, k.origin()))
+				continue
+			}
+			d.byDigest[s.Digest] = s
+		}
 	}
 	if problems != nil {
 		return nil, errors.Join(problems...)
@@ -50,16 +53,16 @@ func NewDirectory(keys []*Key) (*Directory, error) {
 	return d, nil
 }
 
-// Find returns the key of that digest if it is valid at now, else nil.
-func (d *Directory) Find(digest [32]byte, now time.Time) *Key {
+// Find returns the secret of that digest if it is valid at now, else nil.
+func (d *Directory) Find(digest [32]byte, now time.Time) *Secret {
 	if d == nil {
 		return nil
 	}
-	k := d.byDigest[digest]
-	if k == nil || !k.ValidAt(now) {
+	s := d.byDigest[digest]
+	if s == nil || !s.ValidAt(now) {
 		return nil
 	}
-	return k
+	return s
 }
 
 // ByID returns the key of that id, valid or not, or nil.
@@ -92,6 +95,10 @@ func (k *Key) clone() *Key {
 	if k.Limits != nil {
 		own := *k.Limits
 		c.Limits = &own
+	}
+	if k.Retiring != nil {
+		retiring := *k.Retiring
+		c.Retiring = &retiring
 	}
 	return &c
 }

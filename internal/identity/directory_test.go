@@ -69,8 +69,8 @@ func TestFindKeepsToTheTimes(t *testing.T) {
 		{noon, 0, ""},
 	} {
 		got := ""
-		if k := d.Find([32]byte{c.digest}, c.at); k != nil {
-			got = k.ID
+		if s := d.Find([32]byte{c.digest}, c.at); s != nil {
+			got = s.Key.ID
 		}
 		if got != c.want {
 			t.Errorf("digest %d at %v: %q, want %q", c.digest, c.at, got, c.want)

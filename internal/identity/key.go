@@ -11,7 +11,9 @@ const Everything = "*"
 // not be changed.
 type Key struct {
 	ID     string
-	Digest [32]byte // SHA-256 of the whole key
+	Digest [32]byte // SHA-256 of the whole key; of the newest, while it is rotated
+
+	Retiring *Retiring // the secret that Digest's replaces; nil: none
 
 	Services []string // names, or "*"
 	Actions  []string // patterns over service.action; empty: every action of Services
