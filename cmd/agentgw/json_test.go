@@ -20,6 +20,8 @@ func TestEveryCommandSpeaksJSON(t *testing.T) {
 		"check": "check registry.yaml", "completion": "completion fish", "help": "help keys", "version": "version",
 		"explain":     "explain --key made --service search --action web",
 		"keys create": "keys create --id made --services * --users *", "keys list": "keys list", "keys revoke": "keys revoke made",
+		"delegations issue": "delegations issue --user alice --agent static --grant github.* --depth 1 --cnf holder", "delegations inspect": "delegations inspect",
+		"delegations narrow": "delegations narrow --key holder --agent worker", "delegations revoke": "delegations revoke --user alice", "delegations rotate": "delegations rotate",
 		"credentials set": "credentials set --service search --from-file secret", "credentials list": "credentials list",
 		"credentials remove": "credentials remove --service search",
 		"receipts list":      "receipts list", "receipts show": "receipts show aa", "receipts prove": "receipts prove aa", "receipts export": "receipts export --tenant acme --out exported", "receipts open": "receipts open pp", "receipts shred": "receipts shred --tenant acme --yes", "receipts tail": "receipts tail", "receipts key": "receipts key",
@@ -29,7 +31,7 @@ func TestEveryCommandSpeaksJSON(t *testing.T) {
 	b.write("registry.yaml", []byte(stateRegistry))
 	b.write("secret", []byte("user:password"))
 	// In this order, since some make what others work on.
-	order := []string{"check", "completion", "help", "version", "keys create", "explain", "keys list", "keys revoke", "credentials set", "credentials list",
+	order := []string{"check", "completion", "help", "version", "keys create", "explain", "keys list", "keys revoke", "delegations issue", "delegations inspect", "delegations narrow", "delegations revoke", "delegations rotate", "credentials set", "credentials list",
 		"credentials remove", "receipts list", "receipts show", "receipts prove", "receipts export", "receipts open", "receipts shred", "receipts tail", "receipts key", "receipts checkpoint", "receipts verify", "demo", "serve"}
 	var there []string
 	var walk func(cmd *cobra.Command, path string)
@@ -51,6 +53,8 @@ func TestEveryCommandSpeaksJSON(t *testing.T) {
 	if !slices.Equal(there, tried) {
 		t.Fatalf("the commands are %q, and %q are tried", there, tried)
 	}
+	b.write("holder", []byte(holderJWK))
+	said := ""
 	for _, name := range order {
 		if lines[name] == "" {
 			continue
@@ -58,7 +62,17 @@ func TestEveryCommandSpeaksJSON(t *testing.T) {
 		if name == "receipts open" {
 			b.commit("pp", `{"q":1}`)
 		}
-		stdout, stderr := b.want(exitDone, append(strings.Split(lines[name], " "), "--json")...)
+		var last struct{ Token string } // of what was printed last
+		if strings.HasPrefix(name, "delegations ") {
+			_ = json.Unmarshal([]byte(said), &last)
+		}
+		code, stdout, stderr := b.run(last.Token, append(strings.Split(lines[name], " "), "--json")...)
+		if code != exitDone {
+			t.Fatalf("%s: exit code %d: %s%s", name, code, stdout, stderr)
+		}
+		if name != "delegations inspect" {
+			said = stdout
+		}
 		isJSON(t, name, stdout)
 		if name == "completion" && !strings.Contains(stdout, "complete -c agentgw") || name == "help" && !strings.Contains(stdout, "revoke") {
 			t.Errorf("%s: %s%s", name, stdout, stderr)

@@ -90,6 +90,7 @@ func (c *cli) rootCommand() *cobra.Command {
 		c.checkCommand(),
 		c.completionCommand(),
 		c.credentialsCommand(),
+		c.delegationsCommand(),
 		c.demoCommand(),
 		c.explainCommand(),
 		c.keysCommand(),

@@ -2,9 +2,11 @@ package delegation
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
@@ -143,4 +145,26 @@ func (c Constraint) within(p Constraint) bool {
 		return c.kind == p.kind && p.holds(c.values[0])
 	}
 	return false
+}
+
+// ParseConstraints reads an object of constraints by the name of the parameter.
+func ParseConstraints(text string) (map[string]Constraint, error) {
+	var all map[string]Constraint
+	if err := json.Unmarshal([]byte(text), &all); err != nil || all == nil {
+		return nil, errConstraints
+	}
+	for name, c := range all {
+		if name == "" || c.kind == "" {
+			return nil, errConstraints
+		}
+	}
+	return all, nil
+}
+
+var errConstraints = fmt.Errorf(`constraints are an object such as {"owner":{"const":"acme"}}: %w`, errConstraint)
+
+// String is the constraint in JSON.
+func (c Constraint) String() string {
+	b, _ := c.MarshalJSON() // which has no error
+	return string(b)
 }

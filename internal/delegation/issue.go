@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
@@ -34,9 +35,11 @@ func Issue(root crypto.Signer, kid, uri string, g Grant) (text string, said Clai
 }
 
 // Narrow makes the link behind parent, whose cnf must name key, and returns the whole
-// chain: chain with the new link behind it. Of g the user and tenant are the parent's
-// whatever it says; what would be more than the parent has is an error.
+// chain: chain with the new link behind it. User and tenant are the parent's whatever g
+// says; so are details and times that g leaves out. What would be more than the parent
+// has is an error.
 func Narrow(key ed25519.PrivateKey, chain string, g Grant, now time.Time) (longer string, said Claims, err error) {
+	chain = strings.TrimSpace(chain)
 	links, f := readChain(chain)
 	if f != nil {
 		return "", said, errors.New(f.verdict(Chain{}).Detail)
@@ -48,6 +51,15 @@ func Narrow(key ed25519.PrivateKey, chain string, g Grant, now time.Time) (longe
 	}
 	said = g.claims(parent.claims.Audience, now)
 	said.User, said.Tenant = parent.claims.User, parent.claims.Tenant
+	if g.Details == nil {
+		said.Details = parent.claims.Details
+	}
+	if g.From.IsZero() {
+		said.From = max(parent.claims.From, said.Issued)
+	}
+	if g.Until.IsZero() {
+		said.Until = parent.claims.Until
+	}
 	said.Parent = strict.EncodeToString(parent.hash[:])
 	if f := narrower(&parent.claims, &said); f != nil {
 		return "", said, errors.New("the new link would be refused: " + f.detail)

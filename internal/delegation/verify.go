@@ -62,13 +62,17 @@ func Verify(field string, trust *Trust, uri string, now time.Time, ask Ask) Verd
 	leaf := &chain[len(chain)-1].claims
 	f := asked(leaf, &ask)
 	if f == nil && trust.Revoked.Has(&v.Chain) {
-		f = &fault{reason: Revoked, detail: "it, a link before it, an agent or its user was revoked"}
+		f = revoked()
 	}
 	if f != nil {
 		f.link = len(chain) - 1
 		return f.verdict(v.Chain)
 	}
 	return v
+}
+
+func revoked() *fault {
+	return &fault{reason: Revoked, detail: "it, a link before it, an agent or its user was revoked"}
 }
 
 // verifyChain is what Verify asks of a chain whoever sends it for whatever.
