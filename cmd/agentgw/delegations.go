@@ -93,6 +93,11 @@ func checkRevocation(r store.Revocation) error {
 }
 
 func (c *cli) revokeDelegations(ctx context.Context, at home, r store.Revocation, asJSON bool) error {
+	before, err := at.store.Revocations(ctx)
+	if err != nil {
+		return exit(exitCannotRun, err)
+	}
+	r.RevokedAt = notBefore(r.RevokedAt, before, func(store.Revocation) bool { return r.Kind != store.RevokedToken })
 	if err := at.store.RevokeDelegations(ctx, r); err != nil {
 		return exit(exitCannotRun, err)
 	}

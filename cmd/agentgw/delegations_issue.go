@@ -81,7 +81,9 @@ func (c *cli) issueDelegation(ctx context.Context, at home, ask *delegationReque
 	if err != nil {
 		return exit(exitCannotRun, err)
 	}
-	g, err := ask.grant(declared(at.snapshot), notBefore(time.Now(), revocations, ask))
+	g, err := ask.grant(declared(at.snapshot), notBefore(time.Now(), revocations, func(r store.Revocation) bool {
+		return r.Kind == store.RevokedUser && r.Name == ask.user || r.Kind == store.RevokedAgent && r.Name == ask.agent
+	}))
 	if err == nil {
 		err = errors.Join(checkBounds(&g, at.snapshot), ask.fits(&g, agent, time.Now()))
 	}
@@ -118,13 +120,13 @@ type issued struct {
 	Kid       string    `json:"kid,omitempty"` // of the root that signed it
 }
 
-// notBefore is when a delegation of now begins: not in a second in which what the user
-// or the agent had was revoked, which would be over with it.
-func notBefore(now time.Time, revocations []store.Revocation, ask *delegationRequest) time.Time {
+// notBefore is the second from which a delegation of now is to be: behind those in which
+// what concerns it was revoked, or it would be over with what was issued before. A
+// revocation has to come behind them too, lest it miss what was put off like that.
+func notBefore(now time.Time, revocations []store.Revocation, concerns func(store.Revocation) bool) time.Time {
 	from := now.Truncate(time.Second)
 	for _, r := range revocations {
-		of := r.Kind == store.RevokedUser && r.Name == ask.user || r.Kind == store.RevokedAgent && r.Name == ask.agent
-		if of && !from.After(r.RevokedAt) && r.RevokedAt.Before(now.Add(time.Second)) {
+		if r.Kind != store.RevokedToken && concerns(r) && !from.After(r.RevokedAt) && r.RevokedAt.Before(now.Add(delegation.Leeway)) {
 			from = r.RevokedAt.Truncate(time.Second).Add(time.Second)
 		}
 	}
