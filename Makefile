@@ -21,7 +21,7 @@ interop: ## the second verifier of receipts and ours have to agree on a thousand
 	@python=$$(.ci/python) && SECOND_VERIFIER_PYTHON=$$python DRILLS=full go test -tags $(TAGS) -count=1 -timeout 10m -v -run SecondVerifier ./internal/receipts
 
 drills: ## the same tests with the counts that it takes to believe them; about an hour
-	DRILLS=full go test -tags $(TAGS) -timeout 90m -p 1 -v -run 'Kill|StreamsEnd|NoAnswerIsCut|StrangersMakeNoSeries|NoisyNeighbour|ReloadsUnderLoad|ReloadsRace|OldViews|ACrowdAtTheDoor|ComesBackSpread|ALoneAgent|SharedByWeight' ./cmd/agentgw ./internal/gateway
+	DRILLS=full go test -tags $(TAGS) -timeout 90m -p 1 -v -run 'Kill|StreamsEnd|NoAnswerIsCut|StrangersMakeNoSeries|NoisyNeighbour|ReloadsUnderLoad|ReloadsRace|OldViews|ACrowdAtTheDoor|ComesBackSpread|ALoneAgent|SharedByWeight|NotMixedUp|ManyCalls' ./cmd/agentgw ./internal/gateway
 	DRILLS=full go test -tags $(TAGS) -timeout 90m -p 1 ./internal/ratelimit/... ./internal/receipts ./internal/registry ./internal/identity
 
 check: ## format, vet, staticcheck, architecture rules, go.mod and go.sum in step

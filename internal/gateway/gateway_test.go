@@ -40,6 +40,7 @@ type ledger struct {
 	missed  map[bool]int           // by whether they were refused
 	once    bool                   // panics at the next outcome, whatever it says
 	at      func(*receipts.Record) // called with each record before it is kept; nil: nothing is
+	trees   map[string]uint64
 }
 
 func (l *ledger) Append(r *receipts.Record) (receipts.Entry, error) {
@@ -62,7 +63,11 @@ func (l *ledger) Append(r *receipts.Record) (receipts.Entry, error) {
 	if l.fail != nil {
 		return receipts.Entry{}, l.fail
 	}
-	return entryOf(l.records, len(l.records)-1), nil
+	if l.trees == nil {
+		l.trees = map[string]uint64{}
+	}
+	l.trees[r.Tenant]++
+	return entry(r, len(l.records)-1, l.trees[r.Tenant]-1), nil
 }
 
 func (l *ledger) Promise(*receipts.Record) error {
@@ -86,15 +91,19 @@ func (l *ledger) Refuse(r *receipts.Record, _ string) (receipts.Entry, error) { 
 // entryOf is where a ledger's record stands: for one with a tenant, in a tree
 // named for it, behind those of the same tenant.
 func entryOf(records []receipts.Record, i int) receipts.Entry {
-	r := records[i]
+	before := uint64(0)
+	for j := range records[:i] {
+		if records[j].Tenant == records[i].Tenant {
+			before++
+		}
+	}
+	return entry(&records[i], i, before)
+}
+
+func entry(r *receipts.Record, i int, before uint64) receipts.Entry {
 	e := receipts.Entry{Index: 1000 + uint64(i), Leaf: sha256.Sum256(fmt.Appendf(nil, "%s %s", r.ID, r.Kind))}
 	if r.Tenant != "" {
-		e.Tree = "log/t/" + r.Tenant
-		for _, before := range records[:i] {
-			if before.Tenant == r.Tenant {
-				e.TreeIndex++
-			}
-		}
+		e.Tree, e.TreeIndex = "log/t/"+r.Tenant, before
 	}
 	return e
 }
