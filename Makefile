@@ -17,12 +17,13 @@ test: ## all tests under the race detector (needs a C compiler)
 	go test -tags $(TAGS) -race -timeout 15m ./...
 	@echo "make test: the second verifier of receipts, tools/verify.py, was not asked; make interop asks it"
 
-interop: ## the second verifier of receipts and ours have to agree on a thousand altered logs, and proofs and exports; needs Python with cryptography
+interop: ## programs that nobody here wrote, or that share no code with ours: a second verifier of receipts, and npm's jose for delegations; needs Python with cryptography, and Node
 	@python=$$(.ci/python) && SECOND_VERIFIER_PYTHON=$$python DRILLS=full go test -tags $(TAGS) -count=1 -timeout 10m -v -run SecondVerifier ./internal/receipts
+	@node=$$(.ci/node) && INTEROP_NODE=$$node go test -tags $(TAGS) -count=1 -timeout 10m -v -run Jose ./internal/delegation
 
 drills: ## the same tests with the counts that it takes to believe them; about an hour
 	DRILLS=full go test -tags $(TAGS) -timeout 90m -p 1 -v -run 'Kill|StreamsEnd|NoAnswerIsCut|StrangersMakeNoSeries|NoisyNeighbour|ReloadsUnderLoad|ReloadsRace|OldViews|ACrowdAtTheDoor|ComesBackSpread|ALoneAgent|SharedByWeight|NotMixedUp|ManyCalls' ./cmd/agentgw ./internal/gateway
-	DRILLS=full go test -tags $(TAGS) -timeout 90m -p 1 ./internal/ratelimit/... ./internal/receipts ./internal/registry ./internal/identity
+	DRILLS=full go test -tags $(TAGS) -timeout 90m -p 1 ./internal/ratelimit/... ./internal/receipts ./internal/registry ./internal/identity ./internal/delegation
 
 check: ## format, vet, staticcheck, architecture rules, go.mod and go.sum in step
 	@out=$$(gofmt -l .); if [ -n "$$out" ]; then echo "gofmt these files:"; echo "$$out"; exit 1; fi
@@ -37,7 +38,7 @@ BENCH_SECONDS ?= 2
 bench: build ## the gateway beside ReverseProxy, its parts beside theirs; about 10 minutes, fewer with BENCH_SECONDS=0.5
 	cd bench && go run ./figures -binary ../agentgw -root .. -seconds $(BENCH_SECONDS)
 	cd bench && go test -run Table -table -most 100000 .
-	go test -tags $(TAGS) -run '^$$' -bench . -skip '/keys=1000000' -benchmem -benchtime 0.2s ./internal/identity ./internal/ratelimit ./internal/receipts ./internal/registry
+	go test -tags $(TAGS) -run '^$$' -bench . -skip '/keys=1000000' -benchmem -benchtime 0.2s ./internal/identity ./internal/delegation ./internal/ratelimit ./internal/receipts ./internal/registry
 
 compare: ## other limiters asked what ours promises; writes docs/limiters-compared.md
 	cd bench && go test ./compared -write
