@@ -265,7 +265,7 @@ func TestAddressesReadAlike(t *testing.T) {
 		"2001:db8::5": false, "::1": false, "[fe80::1%25eth0]": false, "[fe80::1%eth0]": false, "[::1": false, "::1]": false, "[127.0.0.1]": false, "[]": false,
 		"127.1": false, "0x7f000001": false, "0177.0.0.1": false, "a b": false, "bücher.example": false,
 	} {
-		urls := fmt.Sprintf("services:\n  a: {base_url: %[1]q}\n  b: {base_url: %[2]q}\n  c: {base_url: \"https://u.example\", credential: {type: oauth2, authorize_url: %[1]q, token_url: %[2]q}}\n"+
+		urls := fmt.Sprintf("services:\n  a: {base_url: %[1]q}\n  b: {base_url: %[2]q}\n  c: {base_url: \"https://u.example\", credential: {type: oauth2, client_id: c, allow_private: true, authorize_url: %[1]q, token_url: %[2]q}}\n"+
 			"issuers:\n  - {issuer: %[1]q, audience: a}\n  - {issuer: %[2]q, audience: a}\ntunnels: {allow: [%[3]q]}\n", "https://"+host, "http://"+host+":8080/x", host+":443")
 		if _, got := checked(t, urls); len(got) != map[bool]int{false: 7}[lawful] {
 			t.Errorf("%s in a registry: %q", host, got)

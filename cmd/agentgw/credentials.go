@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"agentgw/internal/gateway"
 	"agentgw/internal/literal"
 	"agentgw/internal/registry"
 	"agentgw/internal/secret"
@@ -61,15 +62,20 @@ func checkRef(cmd *cobra.Command, ref vault.Ref) error {
 func (c *cli) credentialsSetCommand() *cobra.Command {
 	var ref vault.Ref
 	var file string
-	var asJSON bool
+	var client, asJSON bool
 	cmd := &cobra.Command{
-		Use:   "set --service S [--user U] [--from-file F]",
+		Use:   "set --service S [--user U] [--client-secret] [--from-file F]",
 		Short: "Store a credential, read from standard input or a file",
 		Long: `Store a credential, in the place of the one that is there.
 
 The secret is read from standard input or --from-file, never from an argument,
 which other users of this computer could see. One line end at its end is
-dropped. For a service of type basic it is user:password.`,
+dropped. For a service of type basic it is user:password. For one of type oauth2
+it is a refresh token that you have of elsewhere (agentgw credentials link gets
+one by itself), or with --client-secret the secret of the gateway's client.
+
+A credential is kept for the host of the service's base_url, or of its token_url,
+and goes to no other: where that changes, set it again.`,
 		Example: `  printf %s "$TOKEN" | agentgw credentials set --service github
   agentgw credentials set --service github --user user-42 --from-file token.txt`,
 		Args: noArguments("the secret comes from standard input or --from-file; one that was typed here may be in the history of the shell"),
@@ -78,17 +84,18 @@ dropped. For a service of type basic it is user:password.`,
 				return exit(exitUsage, err)
 			}
 			return c.withNewStore(cmd, func(ctx context.Context, at home) error {
-				return c.setCredential(ctx, at, ref, file, asJSON)
+				return c.setCredential(ctx, at, ref, client, file, asJSON)
 			})
 		},
 	}
+	cmd.Flags().BoolVar(&client, "client-secret", false, "it is the secret of the oauth2 client that the gateway is for this service")
 	cmd.Flags().StringVar(&file, "from-file", "", "the file that holds the secret; standard input if not given")
 	credentialFlags(cmd, &ref, &asJSON)
 	return cmd
 }
 
-func (c *cli) setCredential(ctx context.Context, at home, ref vault.Ref, file string, asJSON bool) error {
-	form, err := c.formOf(at, ref)
+func (c *cli) setCredential(ctx context.Context, at home, ref vault.Ref, client bool, file string, asJSON bool) error {
+	form, err := c.formOf(at, ref, client)
 	if err != nil {
 		return exit(exitUsage, err)
 	}
@@ -96,33 +103,52 @@ func (c *cli) setCredential(ctx context.Context, at home, ref vault.Ref, file st
 	if err != nil {
 		return err
 	}
-	kek, err := vault.LoadKEK(ctx, vault.KEKSource{Value: at.settings.VaultKey, Folder: at.settings.DataDir}, at.store)
-	if err != nil {
-		return exit(exitCannotRun, err)
-	}
-	v, err := vault.Load(ctx, at.store, kek)
+	v, err := at.vault(ctx)
 	if err != nil {
 		return exit(exitCannotRun, err)
 	}
 	now := time.Now()
-	switch err := v.Set(ctx, ref, form, text, now); {
+	entry := vault.Entry{Ref: ref, Kind: vault.KindSecret, Host: form.Host, UpdatedAt: now}
+	switch {
+	case client:
+		entry.Kind, entry.Host = vault.KindClient, form.OAuth2.Host()
+		err = v.SetClient(ctx, ref.Service, form.OAuth2, text, now)
+	case form.OAuth2 != nil:
+		entry.Kind = vault.KindToken
+		err = v.SetRefresh(ctx, ref, form, text, now)
+	default:
+		err = v.Set(ctx, ref, form, text, now)
+	}
+	switch {
 	case errors.Is(err, vault.ErrUnfit):
 		return exit(exitUsage, err)
 	case err != nil:
 		return exit(exitCannotRun, err)
 	}
 	if asJSON {
-		return c.printJSON(newCredentialLine(vault.Entry{Ref: ref, UpdatedAt: now}))
+		return c.printJSON(newCredentialLine(entry))
 	}
 	fmt.Fprintf(c.stdout, "the credential is stored: %s\n", ref)
 	return nil
 }
 
-// formOf returns how the service wants the credential, where there is a
-// registry to tell. A credential on the wrong side of per user and shared is
-// stored all the same, since the registry may be about to change, but said.
-func (c *cli) formOf(at home, ref vault.Ref) (vault.Form, error) {
+// vault opens the vault of the store.
+func (h home) vault(ctx context.Context) (*vault.Vault, error) {
+	kek, err := vault.LoadKEK(ctx, vault.KEKSource{Value: h.settings.VaultKey, Folder: h.settings.DataDir}, h.store)
+	if err != nil {
+		return nil, err
+	}
+	return vault.Load(ctx, h.store, kek)
+}
+
+// formOf returns how the service wants the credential, or the secret of its client,
+// where there is a registry to tell. A credential on the wrong side of per user and
+// shared is stored all the same, since the registry may be about to change, but said.
+func (c *cli) formOf(at home, ref vault.Ref, client bool) (vault.Form, error) {
 	if at.snapshot == nil {
+		if client {
+			return vault.Form{}, errors.New("--client-secret: only a registry tells whose secret that is; name it with --registry FILE")
+		}
 		return vault.Form{}, nil
 	}
 	service := at.snapshot.Services[ref.Service]
@@ -133,12 +159,19 @@ func (c *cli) formOf(at home, ref vault.Ref) (vault.Form, error) {
 	switch {
 	case credential.Type == vault.TypeNone:
 		return vault.Form{}, fmt.Errorf("--service: %s takes no credential (%s)", ref.Service, service.Pos)
+	case client && (credential.OAuth2 == nil || credential.OAuth2.ClientAuth == "none"):
+		return vault.Form{}, fmt.Errorf("--client-secret: %s has no oauth2 client with a secret (%s)", ref.Service, service.Pos)
+	case client && ref.User != "":
+		return vault.Form{}, errors.New("--client-secret: a client is nobody's own; leave --user out")
+	case client:
+	case credential.OAuth2 != nil && credential.OAuth2.Flow == registry.FlowClientCredentials:
+		return vault.Form{}, fmt.Errorf("--service: %s gets tokens of its own, and needs only the secret of its client: give --client-secret (%s)", ref.Service, service.Pos)
 	case credential.PerUser && ref.User == "":
 		fmt.Fprintf(c.stderr, "agentgw: warning: %s uses each user's own credential and never the shared one (%s)\n", ref.Service, service.Pos)
 	case !credential.PerUser && ref.User != "":
 		fmt.Fprintf(c.stderr, "agentgw: warning: %s uses the shared credential for every user (%s)\n", ref.Service, service.Pos)
 	}
-	return vault.Form{Type: credential.Type, Name: credential.Name, PerUser: credential.PerUser}, nil
+	return gateway.CredentialForm(service), nil
 }
 
 // readSecret reads the secret without its last line end, and no more than that:
@@ -178,10 +211,17 @@ type credentialLine struct {
 	Service   string    `json:"service"`
 	User      string    `json:"user,omitempty"` // absent: shared
 	UpdatedAt time.Time `json:"updated_at"`
+	Kind      string    `json:"kind"` // secret, token or client_secret
+	Host      string    `json:"host,omitempty"`
+	State     string    `json:"state"` // ok, or reconnect_required
 }
 
 func newCredentialLine(e vault.Entry) credentialLine {
-	return credentialLine{Service: e.Service, User: e.User, UpdatedAt: e.UpdatedAt.UTC()}
+	l := credentialLine{Service: e.Service, User: e.User, UpdatedAt: e.UpdatedAt.UTC(), Kind: e.Kind, Host: e.Host, State: "ok"}
+	if e.Reconnect {
+		l.State = "reconnect_required"
+	}
+	return l
 }
 
 func (c *cli) credentialsListCommand() *cobra.Command {
@@ -214,13 +254,17 @@ func (c *cli) listCredentials(entries []vault.Entry, asJSON bool) error {
 		return c.printJSON(lines)
 	}
 	return c.printTable(func(w *tabwriter.Writer) {
-		fmt.Fprintln(w, "SERVICE\tUSER\tUPDATED")
+		fmt.Fprintln(w, "SERVICE\tUSER\tUPDATED\tKIND\tSTATE\tHOST")
 		for _, l := range lines {
 			user := printable(l.User)
 			if user == "" {
 				user = "(shared)"
 			}
-			fmt.Fprintf(w, "%s\t%s\t%s\n", l.Service, user, when(&l.UpdatedAt))
+			host := l.Host
+			if host == "" {
+				host = "(any)"
+			}
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", l.Service, user, when(&l.UpdatedAt), l.Kind, l.State, host)
 		}
 	})
 }

@@ -23,12 +23,14 @@ func (b *bench) sends(ref vault.Ref, form vault.Form) string {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	c, err := v.Open(ref, form)
+	c, err := v.Open(b.t.Context(), ref, form)
 	if err != nil {
 		return err.Error()
 	}
 	r := &http.Request{}
-	c.Apply(r)
+	if err := c.Apply(r); err != nil {
+		return err.Error()
+	}
 	return r.Header.Get("Authorization")
 }
 

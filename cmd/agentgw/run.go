@@ -37,15 +37,17 @@ type server struct {
 	clock    clockwork.Clock
 	replica  string
 
-	store    *store.SQLite
-	vault    *vault.Vault
-	salts    *vault.Salts
-	receipts *receipts.Log
-	limiter  *ratelimit.Local
-	nanos    ratelimit.Clock
-	gateway  *gateway.Gateway
-	metrics  *admin.Metrics
-	live     *live
+	store     *store.SQLite
+	vault     *vault.Vault
+	tokens    *vault.Tokens
+	endpoints map[bool]*http.Transport // to token endpoints, by whether they may be private
+	salts     *vault.Salts
+	receipts  *receipts.Log
+	limiter   *ratelimit.Local
+	nanos     ratelimit.Clock
+	gateway   *gateway.Gateway
+	metrics   *admin.Metrics
+	live      *live
 
 	adminToken secret.Text
 
@@ -109,6 +111,8 @@ func start(settings *config.Settings, snapshot *registry.Snapshot, read reader, 
 	if s.vault, err = vault.Load(s.background, s.store, kek); err != nil {
 		return nil, err
 	}
+	s.endpoints = map[bool]*http.Transport{false: gateway.NewTransport(false), true: gateway.NewTransport(true)}
+	s.tokens = vault.NewTokens(s.vault, s.store, s.clock, log, func(allowPrivate bool) http.RoundTripper { return s.endpoints[allowPrivate] })
 	if s.salts, err = vault.LoadSalts(s.background, s.store, kek, s.clock); err != nil {
 		return nil, err
 	}
@@ -132,7 +136,7 @@ func start(settings *config.Settings, snapshot *registry.Snapshot, read reader, 
 		Leaked: func(partition string) { log.Error("a slot was lost without a release", "partition", partition) },
 	})
 	s.gateway = gateway.New(gateway.Parts{
-		Limiter: s.limiter, Nanos: s.nanos, Receipts: s.receipts, Vault: s.vault,
+		Limiter: s.limiter, Nanos: s.nanos, Receipts: s.receipts, Vault: s.tokens,
 		Clock: s.clock, Log: log, Replica: s.replica, UserAgent: "agentgw/" + buildVersion(),
 		Salts: s.salts,
 		Decided: func(service string, code gateway.Code, limit string) {
@@ -275,6 +279,12 @@ func (s *server) close() {
 	}
 	if s.gateway != nil {
 		s.gateway.Close()
+	}
+	if s.tokens != nil {
+		s.tokens.Close()
+		for _, t := range s.endpoints {
+			t.CloseIdleConnections()
+		}
 	}
 	if s.receipts != nil {
 		if err := s.receipts.Seal(); err != nil {

@@ -20,10 +20,11 @@ var arrows = map[string][]string{
 	"config":      {"literal", "secret"},
 	"delegation":  nil,
 	"explain":     nil,
-	"gateway":     {"config", "delegation", "explain", "identity", "literal", "ratelimit", "receipts", "redact", "registry", "rules", "vault"},
+	"gateway":     {"config", "delegation", "explain", "identity", "literal", "oauth", "ratelimit", "receipts", "redact", "registry", "rules", "vault"},
 	"hangup":      nil,
 	"identity":    {"secret"},
 	"literal":     nil,
+	"oauth":       {"secret"},
 	"ratelimit":   nil,
 	"receipts":    nil,
 	"redact":      nil,
@@ -32,7 +33,7 @@ var arrows = map[string][]string{
 	"secret":      nil,
 	"store":       nil,
 	"tools":       nil,
-	"vault":       {"redact", "secret", "store"},
+	"vault":       {"oauth", "redact", "secret", "store"},
 	"limitertest": {"ratelimit"}, // the suites that any implementation runs
 	"storetest":   {"store"},
 }

@@ -52,7 +52,9 @@ func (g *Gateway) forward(call *Call, service *registry.Service, target *registr
 		request.Header["Accept-Encoding"] = uncompressed
 	}
 	// Last, so that no rule about what may not pass on can take it away.
-	credential.Apply(request)
+	if err := credential.Apply(request); err != nil {
+		return &Error{Code: Internal, Message: "the gateway failed; the operator's log says why", Err: err}
+	}
 
 	sent := g.clock.Now()
 	patience.await(sent, service.Timeout, errFirstByte)

@@ -11,6 +11,7 @@
 package gateway
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"log/slog"
@@ -45,9 +46,10 @@ type Receipts interface {
 	VerifierKey() string
 }
 
-// Vault opens the credentials of services.
+// Vault opens the credentials of services. It may wait until ctx ends, for a token
+// that has to be renewed first.
 type Vault interface {
-	Open(vault.Ref, vault.Form) (vault.Credential, error)
+	Open(ctx context.Context, ref vault.Ref, form vault.Form) (vault.Credential, error)
 }
 
 // Salts makes the salts that the parameters of calls are hashed under in receipts,

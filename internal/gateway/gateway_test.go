@@ -124,7 +124,7 @@ func (l *ledger) all() []receipts.Record {
 // empty is a vault that holds nothing, and panics for one name.
 type empty struct{}
 
-func (empty) Open(r vault.Ref, f vault.Form) (vault.Credential, error) {
+func (empty) Open(_ context.Context, r vault.Ref, f vault.Form) (vault.Credential, error) {
 	if r.User == "panic" {
 		panic("a fault of ours")
 	}

@@ -2,6 +2,7 @@ package gateway_test
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"net"
 	"net/http"
@@ -139,11 +140,11 @@ type openedOnce struct {
 	do atomic.Pointer[func()]
 }
 
-func (o *openedOnce) Open(r vault.Ref, f vault.Form) (vault.Credential, error) {
+func (o *openedOnce) Open(ctx context.Context, r vault.Ref, f vault.Form) (vault.Credential, error) {
 	if do := o.do.Swap(nil); do != nil {
 		(*do)()
 	}
-	return o.empty.Open(r, f)
+	return o.empty.Open(ctx, r, f)
 }
 
 // TestAKeyThatIsGoneBeforeTheIntent, of a call that has its slot, calls no upstream.

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"fmt"
 	"net/http"
 	"net/netip"
 
@@ -10,7 +9,6 @@ import (
 	"agentgw/internal/ratelimit"
 	"agentgw/internal/receipts"
 	"agentgw/internal/registry"
-	"agentgw/internal/vault"
 )
 
 // Call is one call on its way through the pipeline, whichever way in it took.
@@ -144,25 +142,6 @@ func authorize(in *registry.Snapshot, key *identity.Key, a act) (*registry.Servi
 		return nil, nil, refuse(ScopeDenied, "this key may not act for %q", a.Principal)
 	}
 	return service, action, nil
-}
-
-// openCredential is step 7. A credential per user never falls back to a shared one.
-func openCredential(in Vault, call *Call, service *registry.Service) (vault.Credential, *Error) {
-	c := service.Credential
-	ref := vault.Ref{Service: service.Name, User: call.Act.Principal}
-	credential, err := in.Open(ref, vault.Form{Type: c.Type, Name: c.Name, PerUser: c.PerUser})
-	if err == nil {
-		return credential, nil
-	}
-	e := refuse(CredentialMissing, "there is no usable credential for %s; the operator sets one with: agentgw credentials set --service %s", service.Name, service.Name)
-	if c.PerUser {
-		e.Message = fmt.Sprintf("%s uses each user's own credential, and there is none for this on_behalf_of; the operator sets one with: agentgw credentials set --service %s --user USER", service.Name, service.Name)
-		if call.Act.Principal == "" {
-			e.Message = fmt.Sprintf("%s uses each user's own credential; say for whom in on_behalf_of", service.Name)
-		}
-	}
-	e.Err = err
-	return vault.Credential{}, e
 }
 
 // buildTarget is step 8.

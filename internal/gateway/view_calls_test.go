@@ -68,7 +68,7 @@ func TestRemovedWhileItRuns(t *testing.T) {
 // opening is a vault that does something when it is asked, and holds nothing.
 type opening func()
 
-func (o opening) Open(vault.Ref, vault.Form) (vault.Credential, error) {
+func (o opening) Open(context.Context, vault.Ref, vault.Form) (vault.Credential, error) {
 	if o != nil {
 		o()
 	}

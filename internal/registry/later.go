@@ -107,9 +107,6 @@ func (s *Snapshot) Unserved() Problems {
 		if len(service.ChargeMessages) > 0 {
 			add(service.Pos, "services."+name+".websocket", "this version relays no WebSocket")
 		}
-		if service.Credential.Type == CredentialOAuth2 {
-			add(service.Credential.Pos, "services."+name+".credential", "this version applies no oauth2 credentials")
-		}
 	}
 	list.Sort()
 	return list

@@ -85,7 +85,7 @@ func (r *reader) service(e entry) *Service {
 // credential reads what kind of credential a service wants. No value of it is
 // quoted: the credential itself may stand there by mistake.
 func (r *reader) credential(e entry) Credential {
-	o := r.object(e.value, e.path, "type", "scope", "name", "authorize_url", "token_url", "client_id", "scopes")
+	o := r.object(e.value, e.path, append([]string{"type", "scope", "name"}, oauth2Members...)...)
 	c := Credential{Type: CredentialNone, Pos: r.pos(e.key)}
 	if _, ok := o.need("type"); !ok {
 		return c
@@ -112,30 +112,15 @@ func (r *reader) credential(e entry) Credential {
 	}
 	if c.Type == CredentialOAuth2 {
 		c.OAuth2 = r.oauth2(o)
+		if scope, ok := o.get("scope"); ok && c.PerUser && c.OAuth2.Flow == FlowClientCredentials {
+			r.fail(scope.value, scope.path, "a client's own token is on nobody's behalf, and the same for every user: shared")
+		}
 		return c
 	}
-	for _, name := range []string{"authorize_url", "token_url", "client_id", "scopes"} {
+	for _, name := range oauth2Members {
 		if m, ok := o.get(name); ok {
 			r.fail(m.key, m.path, "is for oauth2 credentials; this one is %s", c.Type)
 		}
-	}
-	return c
-}
-
-func (r *reader) oauth2(o *object) *OAuth2 {
-	c := &OAuth2{ClientID: r.optionalText(o, "client_id")}
-	for name, field := range map[string]*string{"authorize_url": &c.AuthorizeURL, "token_url": &c.TokenURL} {
-		if m, ok := o.get(name); ok {
-			if *field = r.text(m); *field == "" {
-				continue
-			}
-			if _, err := parseURL(*field); err != nil { // which may quote the host
-				r.fail(m.value, m.path, "is not a URL of http:// or https://, a host, perhaps a port and a path, and nothing else")
-			}
-		}
-	}
-	if m, ok := o.get("scopes"); ok {
-		c.Scopes = r.texts(m)
 	}
 	return c
 }

@@ -168,12 +168,26 @@ type Credential struct {
 	Pos     Position
 }
 
-// OAuth2 is what an oauth2 credential needs besides its client secret.
+// OAuth2 is where the tokens of an oauth2 credential come from. The client's secret is
+// in the vault.
 type OAuth2 struct {
-	AuthorizeURL, TokenURL string
-	ClientID               string
-	Scopes                 []string
+	Flow         string // one of the flows
+	AuthorizeURL string // where people are sent; "" with FlowClientCredentials
+	TokenURL     string
+	Issuer       string // what the server calls itself when it sends them back; "": not asked
+	ClientID     string
+	ClientAuth   string   // basic, post or none
+	Scopes       []string // asked for; empty: whatever the server gives by default
+	// What a server wants in its address and in requests for tokens besides.
+	AuthorizeParams, TokenParams map[string]string
+	AllowPrivate                 bool // the token endpoint may have a private, loopback or link-local address
 }
+
+// The flows of OAuth2: who grants the access.
+const (
+	FlowAuthorizationCode = "authorization_code" // a person, by connecting an account
+	FlowClientCredentials = "client_credentials" // the client, on nobody's behalf
+)
 
 // Issuer is an OpenID Connect issuer whose tokens identify callers.
 type Issuer struct {

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"strings"
 
+	"agentgw/internal/oauth"
 	"agentgw/internal/redact"
 	"agentgw/internal/secret"
 )
@@ -18,6 +19,7 @@ const (
 	TypeBasic  = "basic"  // Authorization: Basic, the secret being user:password
 	TypeHeader = "header" // NAME: SECRET
 	TypeQuery  = "query"  // ?NAME=SECRET
+	TypeOAuth2 = "oauth2" // Authorization: Bearer, a token that is renewed by itself
 )
 
 // Form tells how a service wants its credential.
@@ -25,7 +27,29 @@ type Form struct {
 	Type    string // one of the types; "" is none
 	Name    string // of the header or the query parameter
 	PerUser bool   // each user's own; never the shared one in its place
+	Host    string // of the service, which a credential is put on requests to alone; "": any
+	OAuth2  *OAuth2
 }
+
+// OAuth2 is what an oauth2 service's tokens come from.
+type OAuth2 struct {
+	oauth.Client      // without its secret, which is in the vault
+	OfItself     bool // a token of the client's own, on nobody's behalf
+	AllowPrivate bool // the token endpoint may have a private address
+}
+
+// Host is that of the token endpoint, which a client's secret and a refresh token are for.
+func (o *OAuth2) Host() string {
+	u, err := url.Parse(o.TokenURL)
+	if err != nil {
+		return ""
+	}
+	return Host(u)
+}
+
+// Host is the host of a URL as credentials are bound to it: without the port, and
+// in lower case.
+func Host(u *url.URL) string { return strings.ToLower(u.Hostname()) }
 
 // Credential is what Apply puts on a request. The zero value puts nothing on
 // it. It prints as [redacted], and there is no way to its secret but Apply.
@@ -42,10 +66,14 @@ func (c Credential) Redactor() redact.Redactor { return c.redactor }
 
 // Apply puts the credential on r: exactly one header, whatever r had under that
 // name, or one query parameter after those that are there, whose bytes stay as
-// they are.
-func (c Credential) Apply(r *http.Request) {
+// they are. ErrHost: r goes to another host than that of the form, and has nothing
+// on it. Whoever sends r must not follow a redirect with it.
+func (c Credential) Apply(r *http.Request) error {
+	if c.form.Host != "" && (r.URL == nil || Host(r.URL) != c.form.Host) {
+		return ErrHost
+	}
 	switch c.form.Type {
-	case TypeBearer:
+	case TypeBearer, TypeOAuth2:
 		setHeader(r, "Authorization", "Bearer "+c.secret.Reveal())
 	case TypeBasic:
 		setHeader(r, "Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte(c.secret.Reveal())))
@@ -61,6 +89,7 @@ func (c Credential) Apply(r *http.Request) {
 		u.RawQuery = pair
 		r.URL = &u
 	}
+	return nil
 }
 
 // setHeader replaces the header however its name was spelled: http.Header.Set
@@ -104,7 +133,7 @@ func (c Credential) MarshalJSON() ([]byte, error) { return c.secret.MarshalJSON(
 // known yet it might be for a header.
 func (f Form) check(s string) error {
 	switch f.Type {
-	case TypeNone, "", TypeBearer, TypeHeader, TypeQuery:
+	case TypeNone, "", TypeBearer, TypeHeader, TypeQuery, TypeOAuth2:
 	case TypeBasic:
 		if !strings.Contains(s, ":") {
 			return fmt.Errorf("%w: a basic credential is user:password", ErrUnfit)

@@ -42,7 +42,7 @@ func TestApply(t *testing.T) {
 		{"query is encoded once", "a b+c&d=e%20f#ü/?", vault.Form{Type: vault.TypeQuery, Name: "api key"}, nil, "http://h/", nil, "http://h/?api%20key=a%20b%2Bc%26d%3De%2520f%23%C3%BC%2F%3F"},
 	} {
 		set(t, v, ref, c.text)
-		credential, err := v.Open(ref, c.form)
+		credential, err := v.Open(t.Context(), ref, c.form)
 		if err != nil {
 			t.Errorf("%s: %v", c.name, err)
 			continue
@@ -83,7 +83,7 @@ func TestNothingPrintsACredential(t *testing.T) {
 	const canary = "canary-7d1f"
 	v := load(t, openStore(t, t.TempDir()), "0")
 	set(t, v, vault.Ref{Service: "s"}, canary)
-	c, err := v.Open(vault.Ref{Service: "s"}, bearer)
+	c, err := v.Open(t.Context(), vault.Ref{Service: "s"}, bearer)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,8 @@
 //	ad = "agw/v1" || len||tenant || len||service || len||user || len||field || version
 //
 // where each len is 4 bytes and version 8, big-endian. The lengths keep "ab"+"c"
-// from being "a"+"bc". So a sealed text opens only in the row, field and version
+// from being "a"+"bc". A credential that is for one host alone has len||host behind
+// that. So a sealed text opens only in the row, field and version
 // that it was made for: whoever can write to the store but not unseal can delete
 // credentials, or put a whole row back to an earlier version of itself, but not
 // hand one user's credential to another.

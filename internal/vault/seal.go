@@ -17,6 +17,7 @@ const (
 type place struct {
 	tenant, service, user, field string
 	version                      int64
+	host                         string // "": any
 }
 
 func (p place) additionalData() []byte {
@@ -24,7 +25,11 @@ func (p place) additionalData() []byte {
 	for _, s := range []string{p.tenant, p.service, p.user, p.field} {
 		ad = appendField(ad, s)
 	}
-	return binary.BigEndian.AppendUint64(ad, uint64(p.version)) //nolint:gosec // a bit pattern, not a number
+	ad = binary.BigEndian.AppendUint64(ad, uint64(p.version)) //nolint:gosec // a bit pattern, not a number
+	if p.host != "" {
+		ad = appendField(ad, p.host)
+	}
+	return ad
 }
 
 func appendField(b []byte, s string) []byte {

@@ -132,7 +132,7 @@ func TestPlacesAreApart(t *testing.T) {
 	name := rapid.StringMatching(`[:/a\x00]{0,3}`)
 	version := rapid.Int64Range(0, 2)
 	draw := func(t *rapid.T) place {
-		return place{name.Draw(t, "tenant"), name.Draw(t, "service"), name.Draw(t, "user"), name.Draw(t, "field"), version.Draw(t, "version")}
+		return place{name.Draw(t, "tenant"), name.Draw(t, "service"), name.Draw(t, "user"), name.Draw(t, "field"), version.Draw(t, "version"), name.Draw(t, "host")}
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := draw(t), draw(t)

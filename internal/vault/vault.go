@@ -2,6 +2,7 @@ package vault
 
 import (
 	"context"
+	"crypto/cipher"
 	"errors"
 	"fmt"
 	"sync"
@@ -21,6 +22,9 @@ var (
 	ErrCorrupt = errors.New("what is stored does not open: it was changed, or belongs to another row")
 	// ErrUnfit says that a secret cannot be used in the service's form.
 	ErrUnfit = errors.New("the credential cannot be used")
+	// ErrHost says that a credential was stored for another host than that to
+	// which it would go now.
+	ErrHost = errors.New("the credential is not for that host")
 )
 
 // Store is what a vault needs of a store; see package store for the errors.
@@ -44,12 +48,21 @@ func (r Ref) String() string {
 	return fmt.Sprintf("service %q, user %q", r.Service, r.User)
 }
 
+// noTenant is the tenant of every row for now; the format has its room.
+const noTenant = ""
+
+// The fields that a row can be.
 const (
-	// noTenant is the tenant of every row for now; the format has its room.
-	noTenant = ""
-	// secretField is the field that the simple types have.
-	secretField = "secret"
+	secretField = "secret"        // what the simple types have
+	clientField = "client_secret" // of an oauth2 service, in its shared credential
+	tokenField  = "token"         // of an account that is connected, as a record
 )
+
+// field names a row.
+type field struct {
+	Ref
+	name string
+}
 
 // Vault holds a store's sealed rows. Safe for concurrent use: Open never waits
 // for a reload or a change.
@@ -64,7 +77,7 @@ type Vault struct {
 // contents is the store as last read. It never changes, but for what is made of it.
 type contents struct {
 	keys      ring
-	rows      map[Ref]store.Credential
+	rows      map[field]store.Credential
 	redactors sync.Map // by redacted: to make one takes longer than a call may
 }
 
@@ -96,10 +109,10 @@ func (v *Vault) Reload(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c := &contents{keys: keys, rows: make(map[Ref]store.Credential, len(rows))}
+	c := &contents{keys: keys, rows: make(map[field]store.Credential, len(rows))}
 	for _, row := range rows {
-		if row.Tenant == noTenant && row.Field == secretField {
-			c.rows[Ref{row.Service, row.User}] = row
+		if row.Tenant == noTenant {
+			c.rows[field{Ref{row.Service, row.User}, row.Field}] = row
 		}
 	}
 	v.rows.Store(c)
@@ -109,20 +122,17 @@ func (v *Vault) Reload(ctx context.Context) error {
 // Open returns the credential that a call to ref.Service on behalf of ref.User
 // needs, in the form that the service wants. A form per user takes that user's
 // credential and never the shared one; another form takes the shared one,
-// whoever the user is. A form of type none needs nothing stored.
+// whoever the user is. A form of type none needs nothing stored. Tokens of
+// oauth2 are Tokens' to open. It waits for nothing.
 //
-// Errors: ErrMissing, ErrCorrupt, ErrUnfit. None holds any part of a secret.
-func (v *Vault) Open(ref Ref, form Form) (Credential, error) {
+// Errors: ErrMissing, ErrCorrupt, ErrHost, ErrUnfit. None holds any part of a secret.
+func (v *Vault) Open(_ context.Context, ref Ref, form Form) (Credential, error) {
 	ref, none, err := form.row(ref)
 	if none || err != nil {
 		return Credential{}, err
 	}
 	c := v.rows.Load()
-	row, ok := c.rows[ref]
-	if !ok {
-		return Credential{}, fmt.Errorf("%s: %w", ref, ErrMissing)
-	}
-	text, err := c.keys.openRow(row)
+	text, _, err := c.read(field{ref, secretField}, form.Host)
 	if err == nil {
 		err = form.check(text)
 	}
@@ -130,6 +140,24 @@ func (v *Vault) Open(ref Ref, form Form) (Credential, error) {
 		return Credential{}, fmt.Errorf("%s: %w", ref, err)
 	}
 	return Credential{form: form, secret: secret.New(text), redactor: c.redactor(ref, form.Type, text)}, nil
+}
+
+// credential is what puts text, which these contents have, on a request.
+func (c *contents) credential(ref Ref, form Form, text string) Credential {
+	return Credential{form: form, secret: secret.New(text), redactor: c.redactor(ref, form.Type, text)}
+}
+
+// read unseals a row that is to be sent to host, "" where that is not asked.
+func (c *contents) read(of field, host string) (string, store.Credential, error) {
+	row, ok := c.rows[of]
+	if !ok {
+		return "", row, ErrMissing
+	}
+	text, err := c.keys.openRow(row)
+	if err == nil && row.Host != "" && host != "" && row.Host != host {
+		err = fmt.Errorf("%w: it was set for %s and not for %s; set it again if it is for that, too", ErrHost, row.Host, host)
+	}
+	return text, row, err
 }
 
 // row is the row that a call has its credential in, or none, where it needs none.
@@ -163,52 +191,86 @@ func (r ring) openRow(row store.Credential) (string, error) {
 }
 
 func placeOf(row store.Credential) place {
-	return place{tenant: row.Tenant, service: row.Service, user: row.User, field: row.Field, version: row.Version}
+	return place{tenant: row.Tenant, service: row.Service, user: row.User, field: row.Field, version: row.Version, host: row.Host}
 }
 
 // Set stores a credential, in the place of the one that is there. form is the
-// service's where it is known, and may be zero. ErrUnfit: the secret does not
-// fit the form, or not every form where it is zero.
+// service's where it is known, and may be zero; a credential that is set with the
+// Host of one is for that host alone. ErrUnfit: the secret does not fit the form, or
+// not every form where it is zero.
 func (v *Vault) Set(ctx context.Context, ref Ref, form Form, text secret.Text, now time.Time) error {
 	if err := form.check(text.Reveal()); err != nil {
 		return fmt.Errorf("%s: %w", ref, err)
 	}
+	return v.set(ctx, field{ref, secretField}, form.Host, text.Reveal(), now)
+}
+
+// SetClient stores the secret of an oauth2 service's client, for the host of its
+// token endpoint alone. ErrUnfit as Set.
+func (v *Vault) SetClient(ctx context.Context, service string, o *OAuth2, text secret.Text, now time.Time) error {
+	ref := Ref{Service: service}
+	if err := (Form{Type: TypeOAuth2}).check(text.Reveal()); err != nil {
+		return fmt.Errorf("%s: %w", ref, err)
+	}
+	return v.set(ctx, field{ref, clientField}, o.Host(), text.Reveal(), now)
+}
+
+// SetRefresh stores an account by a refresh token that somebody has of elsewhere, in
+// the place of the account that is there. ErrUnfit as Set.
+func (v *Vault) SetRefresh(ctx context.Context, ref Ref, form Form, text secret.Text, now time.Time) error {
+	if err := form.check(text.Reveal()); err != nil {
+		return fmt.Errorf("%s: %w", ref, err)
+	}
+	r := record{Refresh: text.Reveal(), Host: form.OAuth2.Host()}
+	return v.set(ctx, field{ref, tokenField}, form.Host, r.text(), now)
+}
+
+// set puts a row in the place of whichever is there.
+func (v *Vault) set(ctx context.Context, of field, host, text string, now time.Time) error {
 	// Each turn that loses to another process is one that another has won.
 	for {
 		if err := v.Reload(ctx); err != nil {
 			return err
 		}
-		err := v.put(ctx, ref, text, now)
+		err := v.put(ctx, of, v.rows.Load().rows[of].Version, host, text, now)
 		if !errors.Is(err, store.ErrConflict) {
 			return errors.Join(err, v.Reload(ctx))
 		}
 	}
 }
 
-// put seals a credential as the version after the one that was last read.
-func (v *Vault) put(ctx context.Context, ref Ref, text secret.Text, now time.Time) error {
-	c := v.rows.Load()
-	number, aead := c.keys.newest(noTenant)
-	if aead == nil {
-		if err := addDataKey(ctx, v.store, v.kek, noTenant, 0, now); err != nil {
-			return err
-		}
-		if err := v.Reload(ctx); err != nil {
-			return err
-		}
-		number, aead = v.rows.Load().keys.newest(noTenant)
-		if aead == nil {
-			return errors.New("the data key that was just stored is not there")
-		}
+// put seals a row as the version after the one that was last read. ErrConflict of
+// the store: another process has put that one.
+func (v *Vault) put(ctx context.Context, of field, version int64, host, text string, now time.Time) error {
+	number, aead, err := v.sealing(ctx, now)
+	if err != nil {
+		return err
 	}
 	row := store.Credential{
-		Tenant: noTenant, Service: ref.Service, User: ref.User, Field: secretField,
-		Version: c.rows[ref].Version + 1, UpdatedAt: now,
+		Tenant: noTenant, Service: of.Service, User: of.User, Field: of.name, Host: host,
+		Version: version + 1, UpdatedAt: now,
 	}
-	var err error
-	row.Sealed, err = seal(aead, []byte{number}, []byte(text.Reveal()), placeOf(row).additionalData())
+	row.Sealed, err = seal(aead, []byte{number}, []byte(text), placeOf(row).additionalData())
 	if err != nil {
 		return err
 	}
 	return v.store.PutCredential(ctx, row)
+}
+
+// sealing returns the data key to seal with, and makes the first one.
+func (v *Vault) sealing(ctx context.Context, now time.Time) (byte, cipher.AEAD, error) {
+	number, aead := v.rows.Load().keys.newest(noTenant)
+	if aead != nil {
+		return number, aead, nil
+	}
+	if err := addDataKey(ctx, v.store, v.kek, noTenant, 0, now); err != nil {
+		return 0, nil, err
+	}
+	if err := v.Reload(ctx); err != nil {
+		return 0, nil, err
+	}
+	if number, aead = v.rows.Load().keys.newest(noTenant); aead == nil {
+		return 0, nil, errors.New("the data key that was just stored is not there")
+	}
+	return number, aead, nil
 }

@@ -61,7 +61,7 @@ func set(t *testing.T, v *vault.Vault, ref vault.Ref, text string) {
 // sent returns what a request carries once the credential is on it.
 func sent(t *testing.T, v *vault.Vault, ref vault.Ref, form vault.Form) string {
 	t.Helper()
-	c, err := v.Open(ref, form)
+	c, err := v.Open(t.Context(), ref, form)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func TestUsersAndShared(t *testing.T) {
 		{"none", "", bearer, "", vault.ErrMissing},
 	} {
 		ref := vault.Ref{Service: c.service, User: c.user}
-		credential, err := v.Open(ref, c.form)
+		credential, err := v.Open(t.Context(), ref, c.form)
 		if !errors.Is(err, c.err) {
 			t.Errorf("%v, %v: error is %v, want %v", ref, c.form, err, c.err)
 		}
@@ -110,10 +110,10 @@ func TestUsersAndShared(t *testing.T) {
 			t.Errorf("%v, %v: %q", ref, c.form, got)
 		}
 	}
-	if c, err := v.Open(vault.Ref{Service: "none"}, vault.Form{Type: vault.TypeNone}); err != nil || c != (vault.Credential{}) {
+	if c, err := v.Open(t.Context(), vault.Ref{Service: "none"}, vault.Form{Type: vault.TypeNone}); err != nil || c != (vault.Credential{}) {
 		t.Errorf("of type none: %v", err)
 	}
-	if _, err := v.Open(vault.Ref{Service: "github"}, vault.Form{Type: "oauth9"}); !errors.Is(err, vault.ErrUnfit) {
+	if _, err := v.Open(t.Context(), vault.Ref{Service: "github"}, vault.Form{Type: "oauth9"}); !errors.Is(err, vault.ErrUnfit) {
 		t.Errorf("of a type that is not known: %v", err)
 	}
 }
@@ -143,7 +143,7 @@ func TestSetReplacesAndRemoveRemoves(t *testing.T) {
 	if err := other.Reload(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := other.Open(ref, bearer); !errors.Is(err, vault.ErrMissing) {
+	if _, err := other.Open(t.Context(), ref, bearer); !errors.Is(err, vault.ErrMissing) {
 		t.Errorf("after its removal: %v", err)
 	}
 	if err := vault.Remove(t.Context(), s, ref); !errors.Is(err, vault.ErrMissing) {
@@ -161,9 +161,9 @@ func TestEntries(t *testing.T) {
 		set(t, v, ref, "canary")
 	}
 	want := []vault.Entry{
-		{Ref: vault.Ref{Service: "a"}, UpdatedAt: noon},
-		{Ref: vault.Ref{Service: "a", User: "u"}, UpdatedAt: noon},
-		{Ref: vault.Ref{Service: "b"}, UpdatedAt: noon},
+		{Ref: vault.Ref{Service: "a"}, Kind: vault.KindSecret, UpdatedAt: noon},
+		{Ref: vault.Ref{Service: "a", User: "u"}, Kind: vault.KindSecret, UpdatedAt: noon},
+		{Ref: vault.Ref{Service: "b"}, Kind: vault.KindSecret, UpdatedAt: noon},
 	}
 	got, err := vault.Entries(t.Context(), s)
 	if err != nil {
@@ -212,11 +212,11 @@ func TestSecretsThatCannotBe(t *testing.T) {
 	if err := v.Set(t.Context(), ref, query, secret.New("canary\r\nX-Evil: 1"), noon); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := v.Open(ref, bearer); !errors.Is(err, vault.ErrUnfit) || strings.Contains(err.Error(), "canary") {
+	if _, err := v.Open(t.Context(), ref, bearer); !errors.Is(err, vault.ErrUnfit) || strings.Contains(err.Error(), "canary") {
 		t.Errorf("a header with a line end in it: %v", err)
 	}
 	set(t, v, ref, "canary")
-	if _, err := v.Open(ref, vault.Form{Type: vault.TypeBasic}); !errors.Is(err, vault.ErrUnfit) || strings.Contains(err.Error(), "canary") {
+	if _, err := v.Open(t.Context(), ref, vault.Form{Type: vault.TypeBasic}); !errors.Is(err, vault.ErrUnfit) || strings.Contains(err.Error(), "canary") {
 		t.Errorf("a basic credential without a colon: %v", err)
 	}
 }
@@ -256,7 +256,7 @@ func TestRowsThatWereMoved(t *testing.T) {
 		ref := vault.Ref{Service: moved.Service, User: moved.User}
 		form := bearerPerUser
 		form.PerUser = moved.User != ""
-		_, err := load(t, rows{s, []store.Credential{moved}}, "0").Open(ref, form)
+		_, err := load(t, rows{s, []store.Credential{moved}}, "0").Open(t.Context(), ref, form)
 		if same := moved.User == alice.User && moved.Service == alice.Service && moved.Version == alice.Version; same {
 			if err != nil {
 				t.Errorf("%s: %v", name, err)
@@ -268,7 +268,7 @@ func TestRowsThatWereMoved(t *testing.T) {
 	// Another field is no credential at all.
 	field := alice
 	field.Field = "refresh_token"
-	if _, err := load(t, rows{s, []store.Credential{field}}, "0").Open(vault.Ref{Service: "github", User: "alice"}, bearerPerUser); !errors.Is(err, vault.ErrMissing) {
+	if _, err := load(t, rows{s, []store.Credential{field}}, "0").Open(t.Context(), vault.Ref{Service: "github", User: "alice"}, bearerPerUser); !errors.Is(err, vault.ErrMissing) {
 		t.Errorf("to another field: %v", err)
 	}
 }
@@ -286,7 +286,7 @@ func TestEveryBitCounts(t *testing.T) {
 	try := func(what string, sealed []byte) {
 		bad := all[0]
 		bad.Sealed = sealed
-		_, err := load(t, rows{s, []store.Credential{bad}}, "0").Open(vault.Ref{Service: "github"}, bearer)
+		_, err := load(t, rows{s, []store.Credential{bad}}, "0").Open(t.Context(), vault.Ref{Service: "github"}, bearer)
 		if !errors.Is(err, vault.ErrCorrupt) {
 			t.Errorf("%s: error is %v", what, err)
 		}
@@ -419,7 +419,7 @@ func TestNobodyGetsAnothers(t *testing.T) {
 		wg.Go(func() {
 			for i := range rounds {
 				u := (g + i) % users
-				c, err := v.Open(vault.Ref{Service: "s", User: fmt.Sprint(u)}, bearerPerUser)
+				c, err := v.Open(t.Context(), vault.Ref{Service: "s", User: fmt.Sprint(u)}, bearerPerUser)
 				if err != nil {
 					t.Error(err)
 					return
