@@ -36,9 +36,14 @@ const (
 	headerSize = 84
 	strideSize = 20
 	valueSize  = 16
+
+	// The values stand in pages, each with a sum of its own, so that to look for one
+	// takes a page and not all, even where there is none.
+	pageValues = 256
+	pageSize   = 8 // of what the head says of a page
 )
 
-var blockMagic = [8]byte{'a', 'g', 'w', 'i', 'd', 'x', '1', '\n'}
+var blockMagic = [8]byte{'a', 'g', 'w', 'i', 'd', 'x', '2', '\n'}
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
@@ -73,7 +78,7 @@ func listed(k Kind) bool { return k == KindOutcome || k == KindRefusal || k == K
 type blockHeader struct {
 	Magic            [8]byte
 	Sum              uint32 // of the header behind it
-	HeadSum          uint32 // of the strides and values
+	HeadSum          uint32 // of the strides and what is said of the pages
 	Count            uint32 // entries
 	Values           uint32 // values
 	Opened, OpenSum  uint32 // bytes of the open receipts
@@ -92,6 +97,15 @@ func (o openReceipts) see(r *Record, index uint64) {
 		o[strings.Clone(r.ID)] = index // a record's texts are parts of its line
 	} else if len(o) > 0 {
 		delete(o, r.ID)
+	}
+}
+
+// glimpse is see for a record that is no summary.
+func (o openReceipts) glimpse(g glanced, index uint64) {
+	if g.kind() == KindIntent {
+		o[string(g.id)] = index
+	} else if len(o) > 0 {
+		delete(o, string(g.id))
 	}
 }
 
@@ -193,14 +207,18 @@ func (b *newBlock) bytes(open openReceipts) []byte {
 		}
 	}
 	opened := open.append(nil)
-	head := append(b.strides, values...)
+	head := b.strides
+	for page := range slices.Chunk(values, pageValues*valueSize) {
+		head = append(head, page[:4]...) // its first hash
+		head = binary.LittleEndian.AppendUint32(head, sum(page))
+	}
 	h := b.blockHeader
 	h.Magic, h.HeadSum, h.Values = blockMagic, sum(head), uint32(len(b.postings))
 	h.Opened, h.OpenSum = uint32(len(opened)), sum(opened)
-	h.Size = uint32(headerSize + len(head) + len(places) + len(opened))
+	h.Size = uint32(headerSize + len(head) + len(values) + len(places) + len(opened))
 	out, _ := binary.Append(nil, binary.LittleEndian, h) // it has a fixed size
 	binary.LittleEndian.PutUint32(out[8:], sum(out[12:]))
-	return slices.Concat(out, head, places, opened)
+	return slices.Concat(out, head, values, places, opened)
 }
 
 // words is how long a bitmap over so many entries is.
@@ -221,7 +239,7 @@ type block struct {
 	at      int64       // in it
 	segment io.ReaderAt
 	strides []byte // see head
-	values  []byte
+	pages   []byte
 }
 
 // readBlock reads the header of the block at that offset of an index, and looks
@@ -257,12 +275,17 @@ func unlessEnd(err error) error {
 	return err
 }
 
-func (b *block) headSize() int { return words(int(b.Count))*strideSize + int(b.Values)*valueSize }
+func (b *block) headSize() int { return words(int(b.Count))*strideSize + b.pageCount()*pageSize }
+
+func (b *block) pageCount() int { return (int(b.Values) + pageValues - 1) / pageValues }
+
+// placesAt is where the places are, in the block.
+func (b *block) placesAt() int64 { return headerSize + int64(b.headSize()) + int64(b.Values)*valueSize }
 
 // openAt is where the open receipts are, in the block.
 func (b *block) openAt() int { return int(b.Size) - int(b.Opened) }
 
-// head reads the strides and the values.
+// head reads the strides and what is said of the pages.
 func (b *block) head() error {
 	if b.strides != nil {
 		return nil
@@ -275,8 +298,40 @@ func (b *block) head() error {
 		return errStale
 	}
 	n := words(int(b.Count)) * strideSize
-	b.strides, b.values = head[:n], head[n:]
+	b.strides, b.pages = head[:n], head[n:]
 	return nil
+}
+
+// page reads the values of a page.
+func (b *block) page(n int) ([]byte, error) {
+	values := make([]byte, min(pageValues, int(b.Values)-n*pageValues)*valueSize)
+	if _, err := b.file.ReadAt(values, b.at+headerSize+int64(b.headSize()+n*pageValues*valueSize)); err != nil {
+		return nil, unlessEnd(err)
+	}
+	if sum(values) != binary.LittleEndian.Uint32(b.pages[n*pageSize+4:]) {
+		return nil, errStale
+	}
+	return values, nil
+}
+
+// find returns what is said of a value, or nil.
+func (b *block) find(hash uint32) ([]byte, error) {
+	first := func(list []byte, size int) func(int) bool {
+		return func(i int) bool { return binary.LittleEndian.Uint32(list[i*size:]) > hash }
+	}
+	n := sort.Search(b.pageCount(), first(b.pages, pageSize)) - 1
+	if n < 0 {
+		return nil, nil
+	}
+	values, err := b.page(n)
+	if err != nil {
+		return nil, err
+	}
+	i := sort.Search(len(values)/valueSize, first(values, valueSize)) - 1
+	if i < 0 || binary.LittleEndian.Uint32(values[i*valueSize:]) != hash {
+		return nil, nil
+	}
+	return values[i*valueSize:][:valueSize], nil
 }
 
 // stride is some entries of a block.
@@ -305,21 +360,25 @@ func (b *block) with(hash uint32) (p places, err error) {
 	if err := b.head(); err != nil {
 		return p, err
 	}
-	value := func(i int) []byte { return b.values[i*valueSize:] }
-	i := sort.Search(int(b.Values), func(i int) bool { return binary.LittleEndian.Uint32(value(i)) >= hash })
-	if i == int(b.Values) || binary.LittleEndian.Uint32(value(i)) != hash {
-		return p, nil
+	value, err := b.find(hash)
+	if value == nil {
+		return p, err
 	}
-	at, count := int64(binary.LittleEndian.Uint32(value(i)[4:])), int(binary.LittleEndian.Uint32(value(i)[8:]))
+	return b.places(value)
+}
+
+// places reads those of a value.
+func (b *block) places(value []byte) (p places, err error) {
+	at, count := int64(binary.LittleEndian.Uint32(value[4:])), int(binary.LittleEndian.Uint32(value[8:]))
 	long := longList(count, int(b.Count))
 	raw := make([]byte, 2*min(count, blockEntries))
 	if long {
 		raw = make([]byte, 8*words(int(b.Count)))
 	}
-	if _, err := b.file.ReadAt(raw, b.at+headerSize+int64(b.headSize())+at); err != nil {
+	if _, err := b.file.ReadAt(raw, b.at+b.placesAt()+at); err != nil {
 		return p, unlessEnd(err)
 	}
-	if sum(raw) != binary.LittleEndian.Uint32(value(i)[12:]) {
+	if sum(raw) != binary.LittleEndian.Uint32(value[12:]) {
 		return p, errStale
 	}
 	for i := 0; long && i < len(raw); i += 8 {
@@ -350,9 +409,15 @@ func (b *block) whole() error {
 	if err := b.head(); err != nil {
 		return err
 	}
-	for i := range int(b.Values) {
-		if _, err := b.with(binary.LittleEndian.Uint32(b.values[i*valueSize:])); err != nil {
+	for n := range b.pageCount() {
+		values, err := b.page(n)
+		if err != nil {
 			return err
+		}
+		for value := range slices.Chunk(values, valueSize) {
+			if _, err := b.places(value); err != nil {
+				return err
+			}
 		}
 	}
 	_, err := b.open()

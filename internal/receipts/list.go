@@ -52,6 +52,7 @@ type search struct {
 
 	firsts  []uint64
 	running map[uint64]bool // the entries that begin what has not ended
+	last    *part           // the newest, whose rest has been read by findRunning
 	scanned int64
 	found   []Found
 }
@@ -99,6 +100,7 @@ func (s *search) once(ctx context.Context) (err error) {
 	if s.firsts, err = segmentsIn(s.disk, s.folder); err != nil {
 		return err
 	}
+	defer s.keep(nil)
 	if err := s.findRunning(ctx); err != nil {
 		return err
 	}
@@ -140,8 +142,17 @@ func (s *search) part(first uint64) (*part, error) {
 	return p, err
 }
 
+// keep holds a part open, and no other.
+func (s *search) keep(p *part) {
+	if s.last != nil {
+		s.last.close()
+	}
+	s.last = p
+}
+
 // findRunning tells the calls in flight: those that the newest block knows of, as
-// far as the records behind it do not say otherwise.
+// far as the records behind it do not say otherwise. These are also looked at for
+// what is wanted: of a log that is being written a list has to read them anyway.
 func (s *search) findRunning(ctx context.Context) error {
 	start, open := 0, openReceipts{}
 	for i, first := range slices.Backward(s.firsts) {
@@ -173,22 +184,23 @@ func (s *search) findRunning(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		err = s.scan(ctx, p, func(line []byte, _ int64, index uint64) error {
-			kind, id, _, ok := glance(line)
-			r := &Record{Kind: kind, ID: id}
-			if !ok || kind == KindSummary { // which begins or ends
-				var err error
-				if r, err = ParseRecord(line); err != nil {
-					return nil // nobody knows what it was
+		s.keep(p)
+		err = s.scan(ctx, p, func(line []byte, at int64, index uint64) error {
+			g := glance(line)
+			p.noteRest(s, g, line, at, index)
+			if r := (&Record{}); !g.ok || g.kind() == KindSummary { // which begins or ends
+				if new(parser).parse(string(line), r) == nil { // else nobody knows what it was
+					open.see(r, index)
 				}
+			} else {
+				open.glimpse(g, index)
 			}
-			open.see(r, index)
 			return nil
 		})
-		p.close()
 		if err != nil {
 			return err
 		}
+		p.restRead = true
 	}
 	s.running = make(map[uint64]bool, len(open))
 	for _, index := range open {

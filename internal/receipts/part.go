@@ -21,6 +21,17 @@ type part struct {
 	// The rest begins there, with that entry.
 	from int64
 	next uint64
+	// Once it was read, what in it may be wanted.
+	rest     []spot
+	restRead bool
+}
+
+// spot is where a record stands.
+type spot struct {
+	at     int64
+	size   int
+	index  uint64
+	intent bool
 }
 
 // openPart opens a segment and its index. Of the blocks it takes at most so many.

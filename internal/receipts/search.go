@@ -10,11 +10,14 @@ import (
 
 // inPart finds the receipts of one segment.
 func (s *search) inPart(ctx context.Context, first uint64) error {
-	p, err := s.part(first)
-	if err != nil {
-		return err
+	p := s.last
+	if p == nil || p.first != first {
+		var err error
+		if p, err = s.part(first); err != nil {
+			return err
+		}
+		defer p.close()
 	}
-	defer p.close()
 	if !s.query.Oldest {
 		if err := s.inRest(ctx, p); err != nil {
 			return err
@@ -126,27 +129,25 @@ func (s *search) wants(r *Record, index uint64) bool {
 // inRest reads what no block is of: first it only looks at all the lines, and then
 // at what is left from the end where the search begins.
 func (s *search) inRest(ctx context.Context, p *part) error {
-	type spot struct {
-		at    int64
-		size  int
-		index uint64
-	}
-	var spots []spot
-	err := s.scan(ctx, p, func(line []byte, at int64, index uint64) error {
-		if !s.query.passed(index) && s.mayWant(line, index) {
-			spots = append(spots, spot{at, len(line), index})
+	if !p.restRead {
+		err := s.scan(ctx, p, func(line []byte, at int64, index uint64) error {
+			p.noteRest(s, glance(line), line, at, index)
+			return nil
+		})
+		if err != nil {
+			return err
 		}
-		return nil
-	})
-	if err != nil {
-		return err
 	}
+	spots := p.rest
 	if !s.query.Oldest {
 		slices.Reverse(spots)
 	}
 	for _, at := range spots {
 		if s.enough() {
 			return nil
+		}
+		if at.intent && !s.running[at.index] {
+			continue
 		}
 		line := make([]byte, at.size)
 		if _, err := p.segment.ReadAt(line, at.at); err != nil {
@@ -163,14 +164,24 @@ func (s *search) inRest(ctx context.Context, p *part) error {
 	return nil
 }
 
-// mayWant is wants without reading the whole line: where it is false wants would be.
-func (s *search) mayWant(line []byte, index uint64) bool {
-	if !holdsAll(line, s.needles) {
-		return false
+// noteRest notes a record of the rest that s may want: without reading the whole
+// line, and while it is not known what runs.
+func (p *part) noteRest(s *search, g glanced, line []byte, at int64, index uint64) {
+	if s.query.passed(index) || !s.mayWant(g, line) {
+		return
 	}
-	kind, _, t, ok := glance(line)
-	return !ok || (listed(kind) && s.query.Why != Running || s.running[index]) &&
-		(s.query.From.IsZero() || t >= s.fromText) && (s.query.To.IsZero() || t <= s.toText)
+	p.rest = append(p.rest, spot{at, len(line), index, g.kind() == KindIntent})
+}
+
+// mayWant is wants for a record that may run: where it is false that would be.
+func (s *search) mayWant(g glanced, line []byte) bool {
+	may := !g.ok
+	switch k := g.kind(); {
+	case may:
+	case listed(k) && s.query.Why != Running, k == KindIntent, k == KindSummary:
+		may = (s.query.From.IsZero() || string(g.t) >= s.fromText) && (s.query.To.IsZero() || string(g.t) <= s.toText)
+	}
+	return may && holdsAll(line, s.needles)
 }
 
 // scan calls visit for each record line of a segment that no block is of.

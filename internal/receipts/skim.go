@@ -44,13 +44,30 @@ func skim(line []byte) (r Record, ok bool) {
 	return r, r.Kind.Valid() && r.Kind != KindHeads && r.Kind != KindPruned && r.Kind != KindSummary
 }
 
-// glance reads kind, id and time of a record line, where they are spelled as they
-// are; the time as text, of which the earlier is the smaller.
-func glance(line []byte) (kind Kind, id, t string, ok bool) {
-	k, rest, ok1 := textAfter(line, recordPrefix)
-	i, rest, ok2 := textAfter(rest, `,"id":"`)
-	m, _, ok3 := textAfter(rest, `,"t":"`)
-	return Kind(k), string(i), string(m), ok1 && ok2 && ok3
+// glanced are kind, id and time of a record line, where they are spelled as they are;
+// the time as text, of which the earlier is the smaller.
+type glanced struct {
+	what, id, t []byte
+	ok          bool
+}
+
+func glance(line []byte) (g glanced) {
+	var ok1, ok2, ok3 bool
+	g.what, line, ok1 = textAfter(line, recordPrefix)
+	g.id, line, ok2 = textAfter(line, `,"id":"`)
+	g.t, _, ok3 = textAfter(line, `,"t":"`)
+	g.ok = ok1 && ok2 && ok3
+	return g
+}
+
+// kind does not take memory for one that is listed or begins.
+func (g glanced) kind() Kind {
+	for _, k := range [...]Kind{KindIntent, KindOutcome, KindRefusal, KindSummary} {
+		if string(g.what) == string(k) {
+			return k
+		}
+	}
+	return Kind(g.what)
 }
 
 // textAfter cuts a text off that stands after prefix and holds nothing escaped.
