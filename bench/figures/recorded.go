@@ -52,7 +52,12 @@ func (b *bench) recorded() error {
 // unrecorded takes receipts and keeps nothing.
 type unrecorded struct{}
 
-func (unrecorded) Append(*receipts.Record) (receipts.Entry, error)         { return receipts.Entry{}, nil }
+func (unrecorded) Append(*receipts.Record) (receipts.Entry, error) { return receipts.Entry{}, nil }
+func (unrecorded) Promise(*receipts.Record) error                  { return nil }
+func (unrecorded) Miss(*receipts.Record, bool)                     {}
+func (unrecorded) Refuse(*receipts.Record, string) (receipts.Entry, error) {
+	return receipts.Entry{}, nil
+}
 func (unrecorded) Find(string) ([]json.RawMessage, error)                  { return nil, nil }
 func (unrecorded) Prove([]json.RawMessage) (p []receipts.Proof, err error) { return nil, nil }
 func (unrecorded) Checkpoint() []byte                                      { return nil }
