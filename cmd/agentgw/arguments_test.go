@@ -56,7 +56,7 @@ func TestVersionIsAFlagToo(t *testing.T) {
 func TestHelpTellsOfTheCommand(t *testing.T) {
 	b := newBench(t, "")
 	for command, own := range map[string]string{
-		"keys create": "--id", "keys list": "--json", "keys revoke": "--json", "credentials set": "--from-file", "credentials list": "--json", "credentials remove": "--service",
+		"keys create": "--id", "keys list": "--json", "keys rotate": "--grace", "keys revoke": "--json", "credentials set": "--from-file", "credentials list": "--json", "credentials remove": "--service",
 		"receipts list": "--tenant", "receipts show": "--json", "receipts prove": "--all", "receipts export": "--until", "receipts tail": "--follow", "receipts key": "--json", "receipts checkpoint": "--json",
 	} {
 		help, _ := b.want(exitDone, append(strings.Split(command, " "), "--help")...)

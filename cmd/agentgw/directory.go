@@ -15,11 +15,14 @@ func allKeys(static []*registry.Key, stored []store.Key) (keys []*identity.Key, 
 	for _, k := range static {
 		keys = append(keys, staticKey(k))
 		ids[k.ID], digests[k.Digest] = true, true
+		if k.Retiring != nil {
+			digests[k.Retiring.Digest] = true
+		}
 	}
 	for _, k := range stored {
 		switch {
 		case !k.RevokedAt.IsZero():
-		case ids[k.ID] || digests[k.Digest]:
+		case ids[k.ID] || digests[k.Digest] || k.Retiring != nil && digests[k.Retiring.Digest]:
 			shadowed = append(shadowed, k.ID)
 		default:
 			keys = append(keys, storedKey(k))
@@ -31,7 +34,10 @@ func allKeys(static []*registry.Key, stored []store.Key) (keys []*identity.Key, 
 func staticKey(k *registry.Key) *identity.Key {
 	key := &identity.Key{
 		ID: k.ID, Digest: k.Digest, Services: k.Services, Actions: k.Actions, Users: k.Users, Tenant: k.Tenant,
-		User: k.User, Space: k.Space, Org: k.Org, Origin: k.Pos.String(),
+		User: k.User, Space: k.Space, Org: k.Org, NotBefore: k.NotBefore, NotAfter: k.NotAfter, Origin: k.Pos.String(),
+	}
+	if k.Retiring != nil {
+		key.Retiring = &identity.Retiring{Digest: k.Retiring.Digest, NotAfter: k.Retiring.NotAfter}
 	}
 	if k.Rate != nil {
 		key.Limits = &identity.Limits{RPS: k.Rate.RPS, Burst: k.Rate.Burst}
@@ -44,6 +50,9 @@ func storedKey(k store.Key) *identity.Key {
 		ID: k.ID, Digest: k.Digest, Services: k.Services, Actions: k.Actions, Users: k.Users, Tenant: k.Tenant,
 		User: k.User, Space: k.Space, Org: k.Org, CreatedAt: k.CreatedAt, NotBefore: k.NotBefore, NotAfter: k.NotAfter,
 		Origin: "the state store",
+	}
+	if k.Retiring != nil {
+		key.Retiring = &identity.Retiring{Digest: k.Retiring.Digest, NotAfter: k.Retiring.NotAfter}
 	}
 	if k.Limits != nil {
 		key.Limits = &identity.Limits{RPS: k.Limits.RPS, Burst: k.Limits.Burst}

@@ -19,7 +19,7 @@ func TestEveryCommandSpeaksJSON(t *testing.T) {
 	lines := map[string]string{
 		"check": "check registry.yaml", "completion": "completion fish", "help": "help keys", "version": "version",
 		"explain":     "explain --key made --service search --action web",
-		"keys create": "keys create --id made --services * --users *", "keys list": "keys list", "keys revoke": "keys revoke made",
+		"keys create": "keys create --id made --services * --users *", "keys list": "keys list", "keys rotate": "keys rotate made", "keys revoke": "keys revoke made",
 		"delegations issue": "delegations issue --user alice --agent static --grant github.* --depth 1 --cnf holder", "delegations inspect": "delegations inspect",
 		"delegations narrow": "delegations narrow --key holder --agent worker", "delegations revoke": "delegations revoke --user alice", "delegations rotate": "delegations rotate",
 		"credentials set": "credentials set --service search --from-file secret", "credentials list": "credentials list",
@@ -31,7 +31,7 @@ func TestEveryCommandSpeaksJSON(t *testing.T) {
 	b.write("registry.yaml", []byte(stateRegistry))
 	b.write("secret", []byte("user:password"))
 	// In this order, since some make what others work on.
-	order := []string{"check", "completion", "help", "version", "keys create", "explain", "keys list", "keys revoke", "delegations issue", "delegations inspect", "delegations narrow", "delegations revoke", "delegations rotate", "credentials set", "credentials list",
+	order := []string{"check", "completion", "help", "version", "keys create", "explain", "keys list", "keys rotate", "keys revoke", "delegations issue", "delegations inspect", "delegations narrow", "delegations revoke", "delegations rotate", "credentials set", "credentials list",
 		"credentials remove", "receipts list", "receipts show", "receipts prove", "receipts export", "receipts open", "receipts shred", "receipts tail", "receipts key", "receipts checkpoint", "receipts verify", "demo", "serve"}
 	var there []string
 	var walk func(cmd *cobra.Command, path string)

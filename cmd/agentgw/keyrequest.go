@@ -17,7 +17,7 @@ import (
 // keyRequest is what keys create was asked for, as text.
 type keyRequest struct {
 	id, services, users, actions, tenant string
-	rps, burst, expires                  string
+	rps, burst, notBefore, expires       string
 	user, space, org                     string
 
 	given func(flag string) bool // whether a flag was given at all
@@ -60,8 +60,15 @@ func (r *keyRequest) key(at home, limits *registry.Effective, now time.Time) (st
 	if rate != nil {
 		k.Limits = &store.Limits{RPS: rate.RPS, Burst: rate.Burst}
 	}
+	if r.given("not-before") {
+		k.NotBefore, err = literal.Time(r.notBefore)
+		fail("not-before", err)
+	}
 	if r.given("expires") {
 		k.NotAfter, err = r.end(now)
+		if err == nil && !k.NotBefore.Before(k.NotAfter) {
+			err = errors.New("ends before --not-before, and so would never be valid; it counts from now")
+		}
 		fail("expires", err)
 	}
 	return k, errors.Join(problems...)

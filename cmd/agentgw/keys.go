@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -17,16 +16,16 @@ import (
 func (c *cli) keysCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "keys",
-		Short: "Make, list and revoke gateway keys",
-		Long: `Make, list and revoke the gateway keys of the state store.
+		Short: "Make, list, rotate and revoke gateway keys",
+		Long: `Make, list, rotate and revoke the gateway keys of the state store.
 
 Running gateways follow within two seconds. Keys that are declared in the
-registry are not in the store: they are listed by agentgw check, and revoked by
-taking them out of the file.`,
+registry are not in the store: they are listed by agentgw check, rotated in the
+file (docs/registry.md), and revoked by taking them out of it.`,
 		Args: aCommand,
 		RunE: c.needCommand,
 	}
-	cmd.AddCommand(c.keysCreateCommand(), c.keysListCommand(), c.keysRevokeCommand())
+	cmd.AddCommand(c.keysCreateCommand(), c.keysListCommand(), c.keysRotateCommand(), c.keysRevokeCommand())
 	return cmd
 }
 
@@ -59,7 +58,8 @@ Lists are separated by commas; '*' alone stands for everything.`,
 	f.StringVar(&ask.user, "user", "", "the user whose key this is, for rules and identity_limits; not for whom it may act (--users)")
 	f.StringVar(&ask.space, "space", "", "the space whose key this is, likewise")
 	f.StringVar(&ask.org, "org", "", "the organisation whose key this is, likewise")
-	f.StringVar(&ask.expires, "expires", "", "how long it is valid, such as 720h; for ever if not given")
+	f.StringVar(&ask.notBefore, "not-before", "", "when it begins to be valid, such as 2026-12-01T00:00:00Z; at once if not given")
+	f.StringVar(&ask.expires, "expires", "", "how long it is valid, such as 720h, from now; for ever if not given")
 	f.BoolVar(&asJSON, "json", false, "print as JSON")
 	for _, name := range []string{"id", "services", "users"} {
 		if err := cmd.MarkFlagRequired(name); err != nil {
@@ -101,86 +101,24 @@ func (c *cli) keysListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the keys of the state store, revoked ones too",
-		Args:  noArguments(""),
+		Long: `List the keys of the state store, revoked ones too, each with when a call came
+with it last. A key that is being rotated has a second line, of its older secret,
+as long as that is valid. A running gateway writes last uses down every 10 seconds
+and when it stops; one that is killed loses those since.`,
+		Args: noArguments(""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.withStore(cmd, func(ctx context.Context, at home) error {
-				keys, err := at.store.Keys(ctx)
+				lines, err := keyLines(ctx, at.store, time.Now())
 				if err != nil {
 					return exit(exitCannotRun, err)
 				}
-				return c.listKeys(keys, time.Now(), asJSON)
+				return c.listKeys(lines, asJSON)
 			})
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
 	addHomeFlags(cmd)
 	return cmd
-}
-
-// keyLine is a key as keys list shows it.
-type keyLine struct {
-	ID        string     `json:"id"`
-	State     string     `json:"state"` // valid, expired or revoked
-	Services  []string   `json:"services"`
-	Actions   []string   `json:"actions,omitempty"`
-	Users     []string   `json:"users"`
-	Tenant    string     `json:"tenant,omitempty"`
-	RPS       *float64   `json:"rps,omitempty"`
-	Burst     *int       `json:"burst,omitempty"`
-	User      string     `json:"user,omitempty"`
-	Space     string     `json:"space,omitempty"`
-	Org       string     `json:"org,omitempty"`
-	CreatedAt time.Time  `json:"created_at"`
-	ExpiresAt *time.Time `json:"expires_at,omitempty"`
-	RevokedAt *time.Time `json:"revoked_at,omitempty"`
-}
-
-func newKeyLine(k store.Key, now time.Time) keyLine {
-	line := keyLine{
-		ID: k.ID, State: "valid", Services: k.Services, Actions: k.Actions, Users: k.Users, Tenant: k.Tenant,
-		User: k.User, Space: k.Space, Org: k.Org, CreatedAt: k.CreatedAt,
-	}
-	if k.Limits != nil {
-		line.RPS, line.Burst = &k.Limits.RPS, &k.Limits.Burst
-	}
-	if !k.NotAfter.IsZero() {
-		line.ExpiresAt = &k.NotAfter
-		if !now.Before(k.NotAfter) {
-			line.State = "expired"
-		}
-	}
-	if !k.RevokedAt.IsZero() {
-		line.RevokedAt, line.State = &k.RevokedAt, "revoked"
-	}
-	return line
-}
-
-func (c *cli) listKeys(keys []store.Key, now time.Time, asJSON bool) error {
-	lines := make([]keyLine, 0, len(keys))
-	for _, k := range keys {
-		lines = append(lines, newKeyLine(k, now))
-	}
-	if asJSON {
-		return c.printJSON(lines)
-	}
-	return c.printTable(func(w *tabwriter.Writer) {
-		fmt.Fprintln(w, "ID\tSTATE\tSERVICES\tACTIONS\tUSERS\tTENANT\tOWNER\tCREATED\tEXPIRES")
-		for _, l := range lines {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", l.ID, l.State, strings.Join(l.Services, ","),
-				orDash(strings.Join(l.Actions, ",")), printable(strings.Join(l.Users, ",")), orDash(l.Tenant), orDash(printable(l.owner())), when(&l.CreatedAt), when(l.ExpiresAt))
-		}
-	})
-}
-
-// owner is whose key it is, in words.
-func (l keyLine) owner() string {
-	var all []string
-	for _, of := range []struct{ what, who string }{{"user", l.User}, {"space", l.Space}, {"org", l.Org}} {
-		if of.who != "" {
-			all = append(all, of.what+" "+of.who)
-		}
-	}
-	return strings.Join(all, ", ")
 }
 
 func (c *cli) keysRevokeCommand() *cobra.Command {

@@ -186,6 +186,9 @@ func TestKeysCreateRefuses(t *testing.T) {
 		{"--expires 0", exitUsage, "--expires: a key that expires at once cannot be used"},
 		{"--expires -1h", exitUsage, `--expires: "-1h" is negative`},
 		{"--expires 30", exitUsage, `--expires: "30" has no unit`},
+		{"--not-before 2026-12-01", exitUsage, `--not-before: "2026-12-01" is not a time with its zone`},
+		{"--not-before=", exitUsage, `--not-before: "" is not a time with its zone`},
+		{"--not-before 2199-01-01T00:00:00Z --expires 1h", exitUsage, "--expires: ends before --not-before"},
 		{"--expires 1000000h", exitUsage, "--expires: over a hundred years"},
 		{"--id Bad --rps x", exitUsage, `--rps: "x" is not a plain decimal number`}, // with the other
 		{"--id Bad --rps x", exitUsage, `--id: "Bad" is not an id`},
@@ -247,9 +250,9 @@ func TestKeysListAndRevoke(t *testing.T) {
 		}
 	}
 	stdout, _ := b.want(exitDone, "keys", "list")
-	if want := `ID     STATE    SERVICES  ACTIONS   USERS  TENANT  OWNER              CREATED               EXPIRES
-old    expired  *         -         *      -       -                  1970-01-01T00:00:00Z  1970-01-01T00:00:01Z
-valid  valid    github    github.*  a,b    acme    user u-7, org dev  1970-01-01T00:00:00Z  2242-03-16T12:56:32Z
+	if want := `ID     STATE    SERVICES  ACTIONS   USERS  TENANT  OWNER              CREATED               EXPIRES               LAST USED
+old    expired  *         -         *      -       -                  1970-01-01T00:00:00Z  1970-01-01T00:00:01Z  -
+valid  valid    github    github.*  a,b    acme    user u-7, org dev  1970-01-01T00:00:00Z  2242-03-16T12:56:32Z  -
 `; stdout != want {
 		t.Errorf("-want +got:\n%s", cmp.Diff(want, stdout))
 	}

@@ -57,6 +57,7 @@ type live struct {
 	log     *slog.Logger
 	keep    func(services, limits map[string]bool) // told what metrics may name
 	inForce func(bool)                             // told whether the file, as it is, is in force
+	uses    identity.Uses                          // of the secrets of all keys
 
 	reloads  sync.Mutex // held from reading the file to taking it over: who read last wins
 	switches sync.Mutex // held while a view is made; not while the file is read, which a revoked key must not wait for
@@ -211,7 +212,33 @@ func (l *live) keys(ctx context.Context, r rules) (_ *identity.Directory, unfit 
 	if err != nil {
 		return nil, nil, err
 	}
+	directory.Track(&l.uses)
 	return directory, unfit, l.vault.Reload(ctx)
+}
+
+// usesEvery is how often last uses are written down: so much of them is lost when the
+// process is killed.
+const usesEvery = 10 * time.Second
+
+// keepUses writes down when secrets were used last, every so often until ctx ends. No
+// call waits for it.
+func (l *live) keepUses(ctx context.Context) {
+	ticker := l.clock.NewTicker(usesEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.Chan():
+			if err := l.writeUses(ctx); err != nil && ctx.Err() == nil {
+				l.log.Warn("last uses of keys could not be written down; that is tried again", "error", err)
+			}
+		}
+	}
+}
+
+func (l *live) writeUses(ctx context.Context) error {
+	return l.uses.Keep(func(used map[[32]byte]time.Time) error { return l.store.SecretsUsed(ctx, used) })
 }
 
 // watchStore takes over what other processes do to the store, until ctx ends.

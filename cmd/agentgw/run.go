@@ -155,6 +155,7 @@ func start(settings *config.Settings, snapshot *registry.Snapshot, read reader, 
 	s.metrics.Collect(&limiterCollector{s.limiter, s.nanos, s.gateway.NamedTenants, s.live.rules})
 	s.metrics.Collect(&receiptsCollector{s.receipts})
 	go s.live.watchStore(s.background)
+	go s.live.keepUses(s.background)
 	if read != nil {
 		go s.live.watchFile(s.background)
 	}
@@ -289,6 +290,11 @@ func (s *server) close() {
 	if s.receipts != nil {
 		if err := s.receipts.Seal(); err != nil {
 			s.log.Error("the receipt log could not be closed in good order", "error", err)
+		}
+	}
+	if s.live != nil {
+		if err := s.live.writeUses(context.Background()); err != nil {
+			s.log.Warn("the newest last uses of keys are lost", "error", err)
 		}
 	}
 	if s.store != nil {

@@ -14,9 +14,11 @@ import (
 // past its budget is told so; a key that is good is never refused for what
 // others did from the same address.
 func (g *Gateway) identify(call *Call, at *attempt) *Error {
-	secret, err := call.view.keys.Authenticate(call.In.Header, g.clock.Now())
+	now := g.clock.Now()
+	secret, err := call.view.keys.Authenticate(call.In.Header, now)
 	if err == nil {
 		key := secret.Key
+		secret.Came(now)
 		call.Key, call.secret = key, secret
 		call.account = call.view.account(key)
 		at.record.Caller, at.record.Key = call.account.key.Partition(), key.ID

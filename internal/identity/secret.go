@@ -1,6 +1,9 @@
 package identity
 
-import "time"
+import (
+	"sync/atomic"
+	"time"
+)
 
 // Secret is a text by which a key is known, as its digest. A key has one, and
 // while it is rotated two, which are one caller: they share its scope, its limits
@@ -9,7 +12,8 @@ type Secret struct {
 	Key    *Key
 	Digest [32]byte // SHA-256 of the whole text
 
-	end time.Time // of the retiring one; zero: that of the key
+	end  time.Time     // of the retiring one; zero: that of the key
+	used *atomic.Int64 // when it came last; nil: nobody tracks it
 }
 
 // ValidAt reports whether the secret's key is in its time at now, and the secret is.

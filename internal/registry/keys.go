@@ -19,7 +19,7 @@ func (r *reader) keys(e entry, s *Snapshot) []*Key {
 	ids, digests := map[string]entry{}, map[[32]byte]entry{}
 	for _, item := range r.items(e) {
 		o := r.object(item.value, item.path, "id", "sha256", "services", "actions", "users",
-			"tenant", "limits", "user", "space", "org")
+			"tenant", "limits", "user", "space", "org", "not_before", "not_after", "retiring")
 		k := &Key{
 			Pos:  r.pos(item.value),
 			User: r.optionalText(o, "user"), Space: r.optionalText(o, "space"), Org: r.optionalText(o, "org"),
@@ -51,9 +51,31 @@ func (r *reader) keys(e entry, s *Snapshot) []*Key {
 		if m, ok := o.get("limits"); ok {
 			k.Rate = r.rate(r.object(m.value, m.path, "rps", "burst"), true)
 		}
+		k.NotBefore, k.NotAfter = r.optionalTime(o, "not_before"), r.optionalTime(o, "not_after")
+		if m, ok := o.get("not_after"); ok && !k.NotAfter.IsZero() && !k.NotBefore.Before(k.NotAfter) {
+			r.fail(m.value, m.path, "is not after not_before: the key would never be valid")
+		}
+		if m, ok := o.get("retiring"); ok {
+			k.Retiring = r.retiring(m, digests)
+		}
 		keys = append(keys, k)
 	}
 	return keys
+}
+
+// retiring reads the older of two secrets. It has an end: without one it would stay,
+// forgotten.
+func (r *reader) retiring(e entry, digests map[[32]byte]entry) *Retiring {
+	o, old := r.object(e.value, e.path, "sha256", "not_after"), &Retiring{}
+	if m, ok := o.need("sha256"); ok {
+		if digest, ok := r.digest(m); ok && once(r, digests, digest, m) {
+			old.Digest = digest
+		}
+	}
+	if _, ok := o.need("not_after"); ok {
+		old.NotAfter = r.optionalTime(o, "not_after")
+	}
+	return old
 }
 
 var digestPattern = regexp.MustCompile(`^[0-9a-f]{64}$`)

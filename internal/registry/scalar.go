@@ -147,6 +147,15 @@ func (r *reader) duration(e entry) time.Duration {
 	return read(r, e, s, ok, literal.Duration)
 }
 
+func (r *reader) optionalTime(o *object, name string) time.Time {
+	e, ok := o.get(name)
+	if !ok {
+		return time.Time{}
+	}
+	s, ok := r.scalar(e)
+	return read(r, e, s, ok, literal.Time)
+}
+
 func (r *reader) size(e entry) int64 {
 	s, ok := r.scalar(e)
 	return read(r, e, s, ok, literal.Size)

@@ -97,16 +97,26 @@ type Tenant struct {
 // Key is a static key of the file.
 type Key struct {
 	ID       string
-	Digest   [32]byte // SHA-256 of the whole key
-	Services []string // names of declared services, or exactly ["*"]
-	Actions  []string // patterns SERVICE.ACTION with *; empty: not narrowed
-	Users    []string // principals, or exactly ["*"]
-	Tenant   string   // a declared tenant, or ""
-	Rate     *Rate    // nil: the default of all keys
+	Digest   [32]byte  // SHA-256 of the whole key; of the newest secret
+	Retiring *Retiring // the secret before it; nil: none
+	Services []string  // names of declared services, or exactly ["*"]
+	Actions  []string  // patterns SERVICE.ACTION with *; empty: not narrowed
+	Users    []string  // principals, or exactly ["*"]
+	Tenant   string    // a declared tenant, or ""
+	Rate     *Rate     // nil: the default of all keys
 
 	User, Space, Org string // whose key this is, for rules
 
+	NotBefore, NotAfter time.Time // zero: no beginning, no end
+
 	Pos Position
+}
+
+// Retiring is the older of two secrets of a key, and the first instant at which it is
+// no longer valid.
+type Retiring struct {
+	Digest   [32]byte
+	NotAfter time.Time
 }
 
 // Access says who may call a service.

@@ -28,6 +28,10 @@ var (
 	ErrExists = errors.New("exists already")
 	// ErrNotFound says that there is no such row.
 	ErrNotFound = errors.New("not found")
+	// ErrRevoked says that a key was revoked, and so has no use for a new secret.
+	ErrRevoked = errors.New("was revoked")
+	// ErrTwoSecrets says that a key has two secrets already.
+	ErrTwoSecrets = errors.New("has two secrets already")
 	// ErrConflict says that a credential is not at the version that the
 	// change was made from, or that there is a newer root. Read again and repeat.
 	ErrConflict = errors.New("changed by another process meanwhile")
@@ -40,7 +44,8 @@ var (
 // revoked. Times are kept to the nanosecond.
 type Key struct {
 	ID                       string
-	Digest                   [32]byte // SHA-256 of the whole key
+	Digest                   [32]byte  // SHA-256 of the whole key; of the newest secret
+	Retiring                 *Retiring // the secret before it; nil: none
 	Services, Actions, Users []string
 	Tenant                   string
 	Limits                   *Limits // nil: the default
@@ -48,6 +53,12 @@ type Key struct {
 	CreatedAt                time.Time
 	NotBefore, NotAfter      time.Time
 	RevokedAt                time.Time
+}
+
+// Retiring is the older of two secrets of a key, until NotAfter, which is not zero.
+type Retiring struct {
+	Digest   [32]byte
+	NotAfter time.Time
 }
 
 // Limits is a key's own rate, in tokens a second, and its burst.

@@ -22,12 +22,16 @@ func (s *SQLite) AddKey(ctx context.Context, k Key) error {
 	if k.Limits != nil {
 		rps, burst = k.Limits.RPS, k.Limits.Burst
 	}
+	retiring, retiringEnd := k.Retiring.row()
 	err := s.change(ctx, func(tx *sql.Tx) error {
+		if err := untaken(ctx, tx, k.Digest); err != nil {
+			return err
+		}
 		r, err := tx.ExecContext(ctx, `INSERT INTO keys
-			(id, digest, services, actions, users, tenant, rps, burst, user, space, org, created_at, not_before, not_after, revoked_at)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
+			(id, digest, services, actions, users, tenant, rps, burst, user, space, org, created_at, not_before, not_after, revoked_at, retiring, retiring_not_after)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
 			k.ID, k.Digest[:], lists[0], lists[1], lists[2], k.Tenant, rps, burst, k.User, k.Space, k.Org,
-			nanos(k.CreatedAt), nanos(k.NotBefore), nanos(k.NotAfter), nanos(k.RevokedAt))
+			nanos(k.CreatedAt), nanos(k.NotBefore), nanos(k.NotAfter), nanos(k.RevokedAt), retiring, retiringEnd)
 		return changed(r, err, ErrExists)
 	})
 	if err != nil {
@@ -39,7 +43,7 @@ func (s *SQLite) AddKey(ctx context.Context, k Key) error {
 // Keys returns every key, revoked ones too, by id.
 func (s *SQLite) Keys(ctx context.Context) ([]Key, error) {
 	rows, err := s.db.QueryContext(ctx, `SELECT
-		id, digest, services, actions, users, tenant, rps, burst, user, space, org, created_at, not_before, not_after, revoked_at
+		id, digest, services, actions, users, tenant, rps, burst, user, space, org, created_at, not_before, not_after, revoked_at, retiring, retiring_not_after
 		FROM keys ORDER BY id`)
 	if err != nil {
 		return nil, err
@@ -64,14 +68,22 @@ func scanKey(rows *sql.Rows) (Key, error) {
 		rps                                     sql.NullFloat64
 		burst                                   sql.NullInt64
 		createdAt, notBefore, notAfter, revoked int64
+		retiring                                []byte
+		retiringEnd                             int64
 	)
 	err := rows.Scan(&k.ID, &digest, &services, &actions, &users, &k.Tenant, &rps, &burst,
-		&k.User, &k.Space, &k.Org, &createdAt, &notBefore, &notAfter, &revoked)
+		&k.User, &k.Space, &k.Org, &createdAt, &notBefore, &notAfter, &revoked, &retiring, &retiringEnd)
 	if err != nil {
 		return k, err
 	}
 	if copy(k.Digest[:], digest) != len(k.Digest) {
 		return k, fmt.Errorf("its digest has %d bytes", len(digest))
+	}
+	if retiring != nil {
+		k.Retiring = &Retiring{NotAfter: at(retiringEnd)}
+		if copy(k.Retiring.Digest[:], retiring) != len(k.Retiring.Digest) {
+			return k, fmt.Errorf("the digest of its older secret has %d bytes", len(retiring))
+		}
 	}
 	for _, list := range []struct {
 		text string

@@ -21,6 +21,9 @@ type Store interface {
 	AddKey(ctx context.Context, k store.Key) error
 	Keys(ctx context.Context) ([]store.Key, error)
 	RevokeKey(ctx context.Context, id string, now time.Time) error
+	RotateKey(ctx context.Context, id string, digest [32]byte, now, until time.Time) error
+	SecretsUsed(ctx context.Context, used map[[32]byte]time.Time) error
+	LastUses(ctx context.Context) (map[[32]byte]time.Time, error)
 
 	PutCredential(ctx context.Context, c store.Credential) error
 	Credentials(ctx context.Context) ([]store.Credential, error)
@@ -60,6 +63,8 @@ func Run(t *testing.T, open func(t *testing.T) (again func() Store)) {
 		{"keys come back whole", keysComeBackWhole},
 		{"a key is added once", keyOnce},
 		{"revoking", revoking},
+		{"rotating", rotating},
+		{"last uses", lastUses},
 		{"credentials by version", credentialVersions},
 		{"the state of a credential is one version's", credentialStates},
 		{"one renews at a time", renewals},
@@ -93,7 +98,7 @@ func key(id string, digest byte) store.Key {
 func keysComeBackWhole(t *testing.T, a, b Store) {
 	want := []store.Key{
 		{
-			ID: "full", Digest: [32]byte{1, 31: 9}, Services: []string{"b", "a"}, Actions: []string{"a.x*"},
+			ID: "full", Digest: [32]byte{1, 31: 9}, Retiring: &store.Retiring{Digest: [32]byte{5}, NotAfter: noon.Add(3)}, Services: []string{"b", "a"}, Actions: []string{"a.x*"},
 			Users: []string{"z", "a\x00b", "ü\"'"}, Tenant: "acme", Limits: &store.Limits{RPS: 0.1, Burst: 3},
 			User: "u", Space: "s", Org: "o", CreatedAt: noon, NotBefore: noon.Add(1), NotAfter: noon.Add(time.Hour), RevokedAt: noon.Add(2),
 		},
@@ -134,6 +139,72 @@ func revoking(t *testing.T, a, b Store) {
 	must(t, err)
 	if !keys[0].RevokedAt.Equal(noon) || !keys[1].RevokedAt.IsZero() {
 		t.Errorf("revoked at %v and %v", keys[0].RevokedAt, keys[1].RevokedAt)
+	}
+}
+
+// rotating: a key has two secrets at most, none of them another's, and the older one
+// as long as was said.
+func rotating(t *testing.T, a, b Store) {
+	ctx := t.Context()
+	is := func(what string, digest, retiring byte, end time.Time) {
+		t.Helper()
+		keys, err := b.Keys(ctx)
+		must(t, err)
+		k := keys[0]
+		var got byte
+		var until time.Time
+		if k.Retiring != nil {
+			got, until = k.Retiring.Digest[0], k.Retiring.NotAfter
+		}
+		if k.Digest[0] != digest || got != retiring || !until.Equal(end) {
+			t.Errorf("%s: the secrets are %d, and %d until %v; want %d, and %d until %v", what, k.Digest[0], got, until, digest, retiring, end)
+		}
+	}
+	hour := noon.Add(time.Hour)
+	mustBe(t, a.RotateKey(ctx, "one", [32]byte{2}, noon, hour), store.ErrNotFound)
+	must(t, a.AddKey(ctx, key("one", 1)))
+	must(t, a.AddKey(ctx, key("two", 7)))
+	must(t, a.RotateKey(ctx, "one", [32]byte{2}, noon, hour))
+	is("rotated", 2, 1, hour)
+	mustBe(t, b.RotateKey(ctx, "one", [32]byte{3}, hour.Add(-1), hour.Add(1)), store.ErrTwoSecrets)
+	for _, taken := range []byte{1, 2, 7} {
+		mustBe(t, b.RotateKey(ctx, "one", [32]byte{taken}, hour, hour.Add(1)), store.ErrExists)
+		mustBe(t, b.AddKey(ctx, key("three", taken)), store.ErrExists)
+	}
+	is("in vain", 2, 1, hour)
+	must(t, b.RotateKey(ctx, "one", [32]byte{3}, hour, hour.Add(1)))
+	is("once the older one had ended", 3, 2, hour.Add(1))
+	must(t, b.RotateKey(ctx, "one", [32]byte{4}, hour, hour))
+	is("with no time for the older ones", 4, 0, time.Time{})
+	must(t, a.AddKey(ctx, key("three", 1))) // nobody has it
+	must(t, a.RevokeKey(ctx, "one", noon))
+	mustBe(t, a.RotateKey(ctx, "one", [32]byte{5}, hour, hour), store.ErrRevoked)
+	is("of a revoked key", 4, 0, time.Time{})
+}
+
+func lastUses(t *testing.T, a, b Store) {
+	ctx := t.Context()
+	one, two := [32]byte{1}, [32]byte{2}
+	must(t, a.SecretsUsed(ctx, map[[32]byte]time.Time{one: noon, two: noon.Add(time.Hour)}))
+	must(t, b.SecretsUsed(ctx, map[[32]byte]time.Time{one: noon.Add(time.Minute), two: noon}))
+	must(t, b.SecretsUsed(ctx, nil))
+	want := map[[32]byte]time.Time{one: noon.Add(time.Minute), two: noon.Add(time.Hour)}
+	got, err := a.LastUses(ctx)
+	must(t, err)
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+	if g, err := a.Generation(ctx); err != nil || g != 0 {
+		t.Errorf("generation %d, %v: nobody has to act on a use", g, err)
+	}
+	must(t, a.AddKey(ctx, key("k", 1)))
+	must(t, a.RotateKey(ctx, "k", [32]byte{3}, noon, noon.Add(1)))
+	must(t, a.RotateKey(ctx, "k", [32]byte{4}, noon.Add(1), noon.Add(2)))
+	delete(want, one) // a secret that is gone for good
+	got, err = b.LastUses(ctx)
+	must(t, err)
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("after rotations, -want +got:\n%s", d)
 	}
 }
 
@@ -387,6 +458,7 @@ func revokedDelegations(t *testing.T, a, b Store) {
 func generation(t *testing.T, a, b Store) {
 	ctx := t.Context()
 	c := store.Credential{Service: "s", Field: "f", Version: 1, Sealed: []byte{1}}
+	must(t, a.AddKey(ctx, key("rotated", 8)))
 	for _, step := range []struct {
 		name string
 		do   func() error
@@ -395,6 +467,8 @@ func generation(t *testing.T, a, b Store) {
 		{"add", func() error { return a.AddKey(ctx, key("one", 1)) }, nil},
 		{"add again", func() error { return a.AddKey(ctx, key("one", 1)) }, store.ErrExists},
 		{"revoke", func() error { return b.RevokeKey(ctx, "one", noon) }, nil},
+		{"rotate", func() error { return a.RotateKey(ctx, "rotated", [32]byte{9}, noon, noon.Add(1)) }, nil},
+		{"rotate none", func() error { return a.RotateKey(ctx, "none", [32]byte{10}, noon, noon) }, store.ErrNotFound},
 		{"revoke none", func() error { return b.RevokeKey(ctx, "none", noon) }, store.ErrNotFound},
 		{"data key", func() error { return a.AddDataKey(ctx, store.DataKey{Number: 1, Wrapped: []byte{1}}) }, nil},
 		{"put", func() error { return a.PutCredential(ctx, c) }, nil},
@@ -403,7 +477,7 @@ func generation(t *testing.T, a, b Store) {
 		{"remove none", func() error { return b.RemoveCredential(ctx, "", "s", "") }, store.ErrNotFound},
 		{"remove a params key", func() error {
 			must(t, a.AddParamsKey(ctx, store.ParamsKey{ID: "p", Tenant: "t", Wrapped: []byte{1}}))
-			if g, err := a.Generation(ctx); err != nil || g != 5 {
+			if g, err := a.Generation(ctx); err != nil || g != 7 {
 				t.Errorf("%d, %v: nobody has to act on a new params key", g, err)
 			}
 			_, err := b.RemoveParamsKey(ctx, "t", noon)
