@@ -324,7 +324,7 @@ var stories = []struct {
 	{"a refusal in the place of a summary's end", `"kind":"(refusal|heartbeat)","id":"[^"]*"`, `"kind":"${1}","id":"s1"`, false},
 	{"the end of a summary that is a beginning", `"ending":"complete",(.*)"reason":"flood"`, `${1}"reason":"flood"`, true},
 	{"a beginning with an end", `"status":429,`, `"status":429,"ending":"outcome_unknown",`, false},
-	{"a reason for another kind", `"kind":"(intent|outcome|refusal)"(.*),"tag"`, `"kind":"${1}"${2},"reason":"disk_full","tag"`, true},
+	{"a reason for another kind", `"kind":"(intent|outcome|heartbeat)"(.*),"tag"`, `"kind":"${1}"${2},"reason":"disk_full","tag"`, true},
 	{"interval", `,"tag"`, `,"interval":true,"tag"`, false},
 }
 

@@ -242,13 +242,19 @@ func logsToAlter(t *testing.T) []*written {
 		}
 		l.Close()
 	}
+	delegated := t.TempDir()
+	l = openLog(t, delegated)
+	for i, r := range delegatedRecords() {
+		mustAppend(t, l, r, of("tenant:b", fmt.Sprint("between", i)))
+	}
+	l.Close()
 	pruned := prunedLog(t)
 
 	tail, _, _ := unsignedTail(t)
 
 	list := []*written{
 		keptBy(t, "batches of one", one), keptBy(t, "batches of many, and heads", short, newer), keptBy(t, "the same and on", many),
-		keptBy(t, "interval", interval), keptBy(t, "silences, and sealed", sealed), keptBy(t, "floods", floods),
+		keptBy(t, "interval", interval), keptBy(t, "silences, and sealed", sealed), keptBy(t, "floods", floods), keptBy(t, "delegations", delegated),
 		keptBy(t, "removed entries", pruned), keptBy(t, "testdata/v1-pruned", goldenPruned),
 		keptBy(t, "a tail that nobody signed", tail),
 		keptBy(t, "testdata/v1", golden), keptBy(t, "testdata/v1-gaps", goldenGaps), keptBy(t, "testdata/v1-trees", goldenTrees),

@@ -33,3 +33,16 @@ func (s *SQLite) RewrapParamsKey(ctx context.Context, was string, k ParamsKey) e
 	}
 	return nil
 }
+
+// RewrapRoot is RewrapDataKey for a delegation root.
+func (s *SQLite) RewrapRoot(ctx context.Context, was string, root Root) error {
+	err := s.change(ctx, func(tx *sql.Tx) error {
+		r, err := tx.ExecContext(ctx, `UPDATE delegation_roots SET wrapper = ?, wrapped = ? WHERE id = ? AND wrapper = ?`,
+			root.Wrapper, root.Wrapped, root.ID, was)
+		return changed(r, err, ErrConflict)
+	})
+	if err != nil {
+		return fmt.Errorf("delegation root %q: %w", root.ID, err)
+	}
+	return nil
+}

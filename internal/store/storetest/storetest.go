@@ -43,6 +43,7 @@ type Store interface {
 	ParamsKeys(ctx context.Context) ([]store.ParamsKey, error)
 	RemoveParamsKey(ctx context.Context, tenant string, now time.Time) (store.ParamsKey, error)
 
+	RewrapRoot(ctx context.Context, was string, r store.Root) error
 	AddRoot(ctx context.Context, r store.Root, after string) error
 	Roots(ctx context.Context) ([]store.Root, error)
 	RevokeDelegations(ctx context.Context, r store.Revocation) error
@@ -307,21 +308,28 @@ func rewrapping(t *testing.T, a, b Store) {
 	must(t, a.AddDataKey(t.Context(), d))
 	must(t, a.AddDataKey(t.Context(), other))
 	must(t, a.AddParamsKey(t.Context(), p))
+	root := store.Root{ID: "r", Wrapper: "old", Wrapped: []byte{5}, CreatedAt: noon}
+	must(t, a.AddRoot(t.Context(), root, ""))
 	before, err := a.Generation(t.Context())
 	must(t, err)
 	d.Wrapper, d.Wrapped, p.Wrapper, p.Wrapped = "new", []byte{3}, "new", []byte{4}
 	must(t, b.RewrapDataKey(t.Context(), "old", d))
 	must(t, b.RewrapParamsKey(t.Context(), "old", p))
+	root.Wrapper, root.Wrapped = "new", []byte{6}
+	must(t, b.RewrapRoot(t.Context(), "old", root))
+	mustBe(t, a.RewrapRoot(t.Context(), "old", root), store.ErrConflict)
 	mustBe(t, a.RewrapDataKey(t.Context(), "old", d), store.ErrConflict)
 	mustBe(t, a.RewrapParamsKey(t.Context(), "old", p), store.ErrConflict)
-	if after, err := a.Generation(t.Context()); err != nil || after != before+2 {
+	if after, err := a.Generation(t.Context()); err != nil || after != before+3 {
 		t.Errorf("the generation went from %d to %d, %v", before, after, err)
 	}
 	keys, err := a.DataKeys(t.Context())
 	must(t, err)
 	params, err := a.ParamsKeys(t.Context())
 	must(t, err)
-	if d := cmp.Diff([]store.DataKey{d, other}, keys) + cmp.Diff([]store.ParamsKey{p}, params); d != "" {
+	roots, err := b.Roots(t.Context())
+	must(t, err)
+	if d := cmp.Diff([]store.DataKey{d, other}, keys) + cmp.Diff([]store.ParamsKey{p}, params) + cmp.Diff([]store.Root{root}, roots); d != "" {
 		t.Errorf("-want +got:\n%s", d)
 	}
 	_, err = a.RemoveParamsKey(t.Context(), "t", noon)
