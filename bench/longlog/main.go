@@ -4,7 +4,7 @@
 //	go run ./longlog -records 1000000 -dir /tmp/long
 //	../agentgw receipts key --data /tmp/long > /tmp/long.vkey
 //	time ../agentgw receipts verify /tmp/long --vkey /tmp/long.vkey
-//	time ../agentgw receipts list --data /tmp/long --tenant t-77 --code rate_limited
+//	go run ./longlog -lists 200 -dir /tmp/long     # what pages of 100 take
 package main
 
 import (
@@ -25,7 +25,14 @@ func main() {
 	records := flag.Int("records", 1_000_000, "how many records")
 	tenants := flag.Int("tenants", 1000, "of how many tenants, each with two keys")
 	dir := flag.String("dir", "", "the data folder to write; there must be no log in it")
+	times := flag.Int("lists", 0, "measure lists of the log that is there, so many of each, and write none")
 	flag.Parse()
+	if *times > 0 {
+		if err := lists(*dir, *times); err != nil {
+			log.Fatal(err)
+		}
+		return
+	}
 	if err := run(*dir, *records, *tenants); err != nil {
 		log.Fatal(err)
 	}

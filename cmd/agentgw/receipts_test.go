@@ -7,6 +7,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -309,9 +310,37 @@ func TestReceiptsList(t *testing.T) {
 		{[]string{"--since", "2100-01-01T00:00:00Z"}, ""},
 		{[]string{"--since", "2100-01-01"}, ""},
 		{[]string{"--since", "2020-01-01"}, "aa bb cc dd ee ff"},
+		{[]string{"--until", "2100-01-01"}, "aa bb cc dd ee ff"},
+		{[]string{"--until", "2020-01-01T00:00:00Z"}, ""},
+		{[]string{"--since", "1h", "--until", "30m"}, ""},
+		{[]string{"--oldest", "--limit", "2"}, "aa bb"},
+		{[]string{"--oldest", "--limit", "2", "--decision", "refused"}, "bb ff"},
 	} {
 		if got := ids(c.args...); got != c.want {
 			t.Errorf("%v: %s, want %s", c.args, got, c.want)
+		}
+	}
+	for _, c := range []struct {
+		args  []string
+		pages []string
+	}{
+		{nil, []string{"ee ff", "cc dd", "aa bb"}},
+		{[]string{"--oldest"}, []string{"aa bb", "cc dd", "ee ff"}},
+		{[]string{"--tenant", "acme"}, []string{"dd ee", "bb cc", "aa"}},
+	} {
+		var got []string
+		for next := []string(nil); ; {
+			args := slices.Concat([]string{"--limit", "2"}, c.args, next)
+			got = append(got, ids(args...))
+			_, errs := b.want(exitDone, append([]string{"receipts", "list"}, args...)...)
+			cursor, more := strings.CutPrefix(strings.TrimSpace(errs), "there are more: --cursor ")
+			if !more || len(got) > len(c.pages) {
+				break
+			}
+			next = []string{"--cursor", cursor}
+		}
+		if !slices.Equal(got, c.pages) {
+			t.Errorf("%v, page by page: %q, want %q", c.args, got, c.pages)
 		}
 	}
 	out, _ := b.want(exitDone, "receipts", "list")

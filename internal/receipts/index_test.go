@@ -62,6 +62,27 @@ func TestEveryBitOfAnIndexIsNoMatter(t *testing.T) {
 	compare("another's", 0)
 }
 
+// TestAnIndexIsOfItsSegmentAlone: where other records of the same length have taken the
+// place of those that an index is of, as after a repair or a restored backup, it is not
+// believed.
+func TestAnIndexIsOfItsSegmentAlone(t *testing.T) {
+	dir, _ := pickLog(t, 200)
+	folder := filepath.Join(dir, "receipts")
+	if err := receipts.Index(folder, 64); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range segments(t, dir) {
+		text := bytes.ReplaceAll(read(t, name), []byte(`"tenant":"tenant:t-3"`), []byte(`"tenant":"tenant:t-8"`))
+		write(t, name, bytes.ReplaceAll(text, []byte(`"t":"2026-`), []byte(`"t":"2025-`)))
+	}
+	q := receipts.Query{Tenant: "t-8"}
+	got := pages(t, folder, q)
+	removeIndexes(t, dir)
+	if want := pages(t, folder, q); len(want) == 0 || !sameList(got, want) {
+		t.Errorf("%v, want %v", indexesOf(got), indexesOf(want))
+	}
+}
+
 // TestIndexesAreRebuiltBitByBit removes all indexes of a log: what is made anew is
 // what was there, and what has grown with the log too.
 func TestIndexesAreRebuiltBitByBit(t *testing.T) {
