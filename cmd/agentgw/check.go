@@ -160,6 +160,13 @@ func newReport(s *registry.Snapshot, e *registry.Effective, settings *config.Set
 		line.Tenant = k.Tenant
 		r.Keys = append(r.Keys, line)
 	}
+	for i := range s.Issuers {
+		issuer := &s.Issuers[i]
+		for _, scope := range issuer.Scopes {
+			r.Keys = append(r.Keys, newLimit(fmt.Sprintf("oidc:%s (%s: %s)", issuer.Issuer, scope.Claim, scope.Value), e.Key(scope.Rate)))
+		}
+		r.Keys = append(r.Keys, newLimit("oidc:"+issuer.Issuer, e.Key(issuer.Rate)))
+	}
 	r.Keys = append(r.Keys, newLimit(others, e.Key(nil)))
 	for _, name := range slices.Sorted(maps.Keys(s.Tenants)) {
 		line := newLimit(name, e.Tenant(name))

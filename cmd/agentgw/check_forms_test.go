@@ -266,7 +266,7 @@ func TestAddressesReadAlike(t *testing.T) {
 		"127.1": false, "0x7f000001": false, "0177.0.0.1": false, "a b": false, "bücher.example": false,
 	} {
 		urls := fmt.Sprintf("services:\n  a: {base_url: %[1]q}\n  b: {base_url: %[2]q}\n  c: {base_url: \"https://u.example\", credential: {type: oauth2, client_id: c, allow_private: true, authorize_url: %[1]q, token_url: %[2]q}}\n"+
-			"issuers:\n  - {issuer: %[1]q, audience: a}\n  - {issuer: %[2]q, audience: a}\ntunnels: {allow: [%[3]q]}\n", "https://"+host, "http://"+host+":8080/x", host+":443")
+			"issuers:\n  - {issuer: %[1]q, audience: a}\n  - {issuer: %[2]q, audience: a, allow_private: true}\ntunnels: {allow: [%[3]q]}\n", "https://"+host, "http://"+host+":8080/x", host+":443")
 		if _, got := checked(t, urls); len(got) != map[bool]int{false: 7}[lawful] {
 			t.Errorf("%s in a registry: %q", host, got)
 		}

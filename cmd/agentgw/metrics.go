@@ -123,12 +123,14 @@ func (c *limiterCollector) inFlight(out readings, waiting int64) {
 			out.gauge(tokensDesc, e.Remaining, name)
 		}
 	}
-	c.limiter.Each(ratelimit.Registered, ratelimit.KindTenant, now, func(e ratelimit.Entry) bool {
-		if named[e.Partition] == nil {
-			others += e.InFlight
-		}
-		return true
-	})
+	for _, table := range []ratelimit.Table{ratelimit.Registered, ratelimit.Callers} {
+		c.limiter.Each(table, ratelimit.KindTenant, now, func(e ratelimit.Entry) bool {
+			if named[e.Partition] == nil {
+				others += e.InFlight
+			}
+			return true
+		})
+	}
 	out.gauge(inFlightDesc, max(0, others), "other") // not all of one instant
 	out.gauge(waitingDesc, max(0, waiting), "other")
 }
@@ -136,17 +138,18 @@ func (c *limiterCollector) inFlight(out readings, waiting int64) {
 // buckets counts the live buckets of each limit by their level.
 func (c *limiterCollector) buckets(out readings) {
 	now := c.nanos.Nanos()
+	callers := []ratelimit.Table{ratelimit.Registered, ratelimit.Callers}
 	for _, k := range []struct {
-		table ratelimit.Table
-		kind  ratelimit.Kind
+		tables []ratelimit.Table
+		kind   ratelimit.Kind
 	}{
-		{ratelimit.Registered, ratelimit.KindKey},
-		{ratelimit.Registered, ratelimit.KindTenant},
-		{ratelimit.Registered, ratelimit.KindService},
-		{ratelimit.Addresses, ratelimit.KindAddress},
+		{callers, ratelimit.KindKey},
+		{callers, ratelimit.KindTenant},
+		{callers, ratelimit.KindService},
+		{[]ratelimit.Table{ratelimit.Addresses}, ratelimit.KindAddress},
 	} {
 		var empty, low, high int64
-		c.limiter.Each(k.table, k.kind, now, func(e ratelimit.Entry) bool {
+		count := func(e ratelimit.Entry) bool {
 			switch {
 			case e.Limit.Unlimited(): // slots alone
 			case e.Remaining == 0:
@@ -157,7 +160,10 @@ func (c *limiterCollector) buckets(out readings) {
 				high++
 			}
 			return true
-		})
+		}
+		for _, table := range k.tables {
+			c.limiter.Each(table, k.kind, now, count)
+		}
 		out.gauge(bucketsDesc, empty, k.kind.String(), "empty")
 		out.gauge(bucketsDesc, low, k.kind.String(), "low")
 		out.gauge(bucketsDesc, high, k.kind.String(), "high")

@@ -21,6 +21,7 @@ import (
 	"agentgw/internal/config"
 	"agentgw/internal/gateway"
 	"agentgw/internal/hangup"
+	"agentgw/internal/oidc"
 	"agentgw/internal/ratelimit"
 	"agentgw/internal/receipts"
 	"agentgw/internal/registry"
@@ -138,7 +139,7 @@ func start(settings *config.Settings, snapshot *registry.Snapshot, read reader, 
 	s.gateway = gateway.New(gateway.Parts{
 		Limiter: s.limiter, Nanos: s.nanos, Receipts: s.receipts, Vault: s.tokens,
 		Clock: s.clock, Log: log, Replica: s.replica, UserAgent: "agentgw/" + buildVersion(),
-		Salts: s.salts,
+		Salts: s.salts, Tokens: oidc.NewIssuers(gateway.NewTransport, s.clock, log),
 		Decided: func(service string, code gateway.Code, limit string) {
 			s.metrics.Decided(service, string(code), limit)
 		},

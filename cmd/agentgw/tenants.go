@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"agentgw/internal/admin"
+	"agentgw/internal/gateway"
 	"agentgw/internal/identity"
 	"agentgw/internal/literal"
 	"agentgw/internal/ratelimit"
@@ -22,7 +23,7 @@ import (
 func (o operations) Tenants() []admin.Tenant {
 	now, inForce := o.nanos.Nanos(), o.gateway.Tenants()
 	var list []admin.Tenant
-	o.limiter.Each(ratelimit.Registered, ratelimit.KindTenant, now, func(e ratelimit.Entry) bool {
+	each := func(e ratelimit.Entry) bool {
 		// What the entry remembers are the limits of its last call.
 		ref := inForce[e.Partition]
 		switch {
@@ -36,8 +37,10 @@ func (o operations) Tenants() []admin.Tenant {
 			list = append(list, o.tenant(e, now))
 		}
 		return true
-	})
-	for _, id := range o.limiter.BlockedTenants(ratelimit.Registered) {
+	}
+	o.limiter.Each(ratelimit.Registered, ratelimit.KindTenant, now, each)
+	o.limiter.Each(ratelimit.Callers, ratelimit.KindTenant, now, each)
+	for _, id := range append(o.limiter.BlockedTenants(ratelimit.Registered), o.limiter.BlockedTenants(ratelimit.Callers)...) {
 		if !slices.ContainsFunc(list, func(t admin.Tenant) bool { return t.ID == id }) {
 			list = append(list, o.idle(id, inForce[id], now))
 		}
@@ -102,7 +105,7 @@ func (noSuchTenantError) Is(target error) bool { return target == admin.ErrNoSuc
 // none that anybody knows of.
 func (o operations) idle(id string, ref *ratelimit.Ref, now int64) admin.Tenant {
 	if ref == nil {
-		return admin.Tenant{ID: id, Blocked: o.limiter.Blocked(ratelimit.Registered, id)}
+		return admin.Tenant{ID: id, Blocked: o.limiter.Blocked(gateway.TableOf(id), id)}
 	}
 	return o.tenant(o.limiter.Look(ref, now), now)
 }
@@ -154,7 +157,7 @@ func (o operations) Block(id string, ahead bool) (known bool, ended int, err err
 	if err != nil && !(ahead && isTenantName(id)) {
 		return false, 0, err
 	}
-	o.limiter.Block(ratelimit.Registered, id)
+	o.limiter.Block(gateway.TableOf(id), id)
 	ended = o.gateway.Block(id)
 	o.log.Warn("an operator blocked a tenant", "tenant", id, "known", known, "calls_ended", ended)
 	return known, ended, nil
@@ -164,9 +167,9 @@ func (o operations) Unblock(id string) (was bool, err error) {
 	if _, err := o.known(id, "; nobody was unblocked"); err != nil {
 		return false, err
 	}
-	was = o.limiter.Blocked(ratelimit.Registered, id)
+	was = o.limiter.Blocked(gateway.TableOf(id), id)
 	o.gateway.Unblock(id)
-	o.limiter.Unblock(ratelimit.Registered, id)
+	o.limiter.Unblock(gateway.TableOf(id), id)
 	o.log.Warn("an operator unblocked a tenant", "tenant", id, "was_blocked", was)
 	return was, nil
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -14,7 +15,8 @@ import (
 )
 
 // warnings lists what a sound registry says in vain, in the order of the file:
-// what this version does not act upon, and services that can never be called.
+// what this version does not act upon, services that can never be called, and issuers
+// whose callers can call nothing.
 // Of none, where snapshot is nil.
 func warnings(snapshot *registry.Snapshot) registry.Problems {
 	if snapshot == nil {
@@ -28,6 +30,16 @@ func warnings(snapshot *registry.Snapshot) registry.Problems {
 		}
 		list = append(list, registry.NewProblem(service.BaseURLPos, "services."+name+".base_url",
 			"every call will be refused: the address is private, loopback or link-local; if it is meant, add allow_private: true"))
+	}
+	for i := range snapshot.Issuers {
+		issuer, path := &snapshot.Issuers[i], fmt.Sprintf("issuers[%d]", i)
+		if len(issuer.Services) == 0 && len(issuer.Scopes) == 0 {
+			list = append(list, registry.NewProblem(issuer.Pos, path, "whoever has a token of it may call nothing: give services, or scopes"))
+		}
+		if at, err := url.Parse(issuer.Issuer); err == nil && !issuer.AllowPrivate && private(at.Hostname()) {
+			list = append(list, registry.NewProblem(issuer.Pos, path+".issuer",
+				"no token will be taken: the address is private, loopback or link-local; if it is meant, add allow_private: true"))
+		}
 	}
 	list = append(list, idle(snapshot)...)
 	list.Sort()

@@ -20,11 +20,12 @@ var arrows = map[string][]string{
 	"config":      {"literal", "secret"},
 	"delegation":  nil,
 	"explain":     nil,
-	"gateway":     {"config", "delegation", "explain", "identity", "literal", "oauth", "ratelimit", "receipts", "redact", "registry", "rules", "vault"},
+	"gateway":     {"config", "delegation", "explain", "identity", "literal", "oauth", "oidc", "ratelimit", "receipts", "redact", "registry", "rules", "vault"},
 	"hangup":      nil,
 	"identity":    {"secret"},
 	"literal":     nil,
 	"oauth":       {"secret"},
+	"oidc":        {"identity", "registry"},
 	"ratelimit":   nil,
 	"receipts":    nil,
 	"redact":      nil,
@@ -36,6 +37,7 @@ var arrows = map[string][]string{
 	"vault":       {"oauth", "redact", "secret", "store"},
 	"limitertest": {"ratelimit"}, // the suites that any implementation runs
 	"storetest":   {"store"},
+	"oidctest":    nil,
 }
 
 // wrong lists the imports of ours that a package may not have. An unknown

@@ -24,6 +24,7 @@ import (
 
 	"agentgw/internal/delegation"
 	"agentgw/internal/identity"
+	"agentgw/internal/oidc"
 	"agentgw/internal/ratelimit"
 	"agentgw/internal/receipts"
 	"agentgw/internal/vault"
@@ -94,6 +95,8 @@ type Parts struct {
 	Replica   string
 	UserAgent string
 	Salts     Salts
+	// Tokens know the keys of the issuers whose tokens are taken; nil: none is.
+	Tokens *oidc.Issuers
 	// Decided is told of every call, and of every other request that the first
 	// two steps refuse: the service if the registry has it, else "", and of a
 	// refusal its code and the limit that decided.
@@ -123,6 +126,7 @@ type Gateway struct {
 	replica    string
 	userAgent  string
 	salts      Salts
+	tokens     *oidc.Issuers
 	decided    func(string, Code, string)
 	answered   func(string, time.Duration)
 	waited     func(string, time.Duration)
@@ -141,7 +145,7 @@ type Gateway struct {
 func New(p Parts) *Gateway {
 	return &Gateway{
 		limiter: p.Limiter, nanos: p.Nanos, receipts: p.Receipts, vault: p.Vault,
-		clock: p.Clock, log: p.Log, replica: p.Replica, userAgent: p.UserAgent, salts: p.Salts,
+		clock: p.Clock, log: p.Log, replica: p.Replica, userAgent: p.UserAgent, salts: p.Salts, tokens: p.Tokens,
 		decided: p.Decided, answered: p.Answered, waited: p.Waited, unrecorded: p.Unrecorded, observed: p.Observed,
 		public: NewTransport(false), private: NewTransport(true),
 		answers: buffers{size: answerBuffer}, events: buffers{size: eventBuffer},
@@ -180,7 +184,7 @@ func (g *Gateway) transport(allowPrivate bool) http.RoundTripper {
 }
 
 func ambiguous(err error) bool {
-	return errors.Is(err, identity.ErrTwoKeys) || errors.Is(err, identity.ErrTwoHeaders)
+	return errors.Is(err, identity.ErrTwoKeys) || errors.Is(err, identity.ErrKeyAndToken) || errors.Is(err, identity.ErrTwoHeaders)
 }
 
 // network is an address as a source of refusals: by what it is limited, too.

@@ -24,6 +24,7 @@ import (
 	"agentgw/internal/gateway"
 	"agentgw/internal/hangup"
 	"agentgw/internal/identity"
+	"agentgw/internal/oidc"
 	"agentgw/internal/ratelimit"
 	"agentgw/internal/receipts"
 	"agentgw/internal/registry"
@@ -227,6 +228,7 @@ type setup struct {
 	settings func(*config.Settings)   // changes the usual settings
 	limiter  func(*ratelimit.Options) // changes the usual limiter
 	vault    gateway.Vault            // nil is an empty one
+	level    slog.Level               // from which on is logged
 	// clock, if set, makes the clock that the gateway has of the world's own.
 	clock func(*clockwork.FakeClock) clockwork.Clock
 }
@@ -295,7 +297,8 @@ func (s setup) world(t testing.TB, upstream http.HandlerFunc, keys ...*identity.
 	}
 	w.gateway = gateway.New(gateway.Parts{
 		Limiter: w.limiter, Nanos: w.nanos, Receipts: w.ledger, Vault: s.vault, Clock: clock,
-		Log: slog.New(slog.NewTextHandler(&w.logged, nil)), Replica: "r", UserAgent: "agentgw/test", Salts: &w.salts,
+		Log: slog.New(slog.NewTextHandler(&w.logged, &slog.HandlerOptions{Level: s.level})), Replica: "r", UserAgent: "agentgw/test", Salts: &w.salts,
+		Tokens:  oidc.NewIssuers(gateway.NewTransport, w.clock, slog.New(slog.NewTextHandler(&w.logged, nil))),
 		Decided: w.count, Answered: func(string, time.Duration) {}, Unrecorded: func() { w.lost.Add(1) },
 		Waited: func(end string, after time.Duration) {
 			w.count("", "waited", end)

@@ -15,14 +15,14 @@ import (
 // others did from the same address.
 func (g *Gateway) identify(call *Call, at *attempt) *Error {
 	now := g.clock.Now()
-	secret, err := call.view.keys.Authenticate(call.In.Header, now)
+	secret, err := g.caller(call, now)
 	if err == nil {
 		key := secret.Key
 		secret.Came(now)
 		call.Key, call.secret = key, secret
 		call.account = call.view.account(key)
-		at.record.Caller, at.record.Key = call.account.key.Partition(), key.ID
-		at.record.Tenant = call.account.tenant.Partition() // until it is known for whom
+		at.record.Caller, at.record.Key = call.account.key.Partition(), key.ID // of a token both are the same
+		at.record.Tenant = call.account.tenant.Partition()                     // until it is known for whom
 		return nil
 	}
 	if ambiguous(err) {

@@ -8,6 +8,7 @@ import (
 
 	"agentgw/internal/config"
 	"agentgw/internal/identity"
+	"agentgw/internal/oidc"
 	"agentgw/internal/ratelimit"
 	"agentgw/internal/registry"
 	"agentgw/internal/rules"
@@ -23,7 +24,10 @@ type view struct {
 	registry *registry.Snapshot
 	keys     *identity.Directory
 	accounts []account // of each key, by its number in keys
+	tokens   *oidc.Tokens
+	holders  holders // of tokens
 	services map[string]*service
+	rates    int                       // of how many of them there are
 	named    map[string]*ratelimit.Ref // the registry's tenants, by partition key
 	tenants  map[string]*ratelimit.Ref // all that calls are charged to, by partition key
 	failures dated                     // of authentication, for each client address
@@ -45,6 +49,7 @@ type account struct {
 	// tenant; see identity.Key.TenantOf for who is who.
 	principals map[string]*ratelimit.Ref
 	tenant     *ratelimit.Ref
+	table      ratelimit.Table
 	// buckets are the key's at each service that has a rate, by the service's
 	// number; made when they are first used, as most never are.
 	buckets []atomic.Pointer[ratelimit.Ref]
@@ -67,8 +72,14 @@ func (g *Gateway) Use(settings *config.Settings, snapshot *registry.Snapshot, ef
 	if err != nil {
 		return err
 	}
+	old := g.current.Load()
+	if old != nil && old.registry == snapshot { // keys alone are new, and what is known of tokens holds
+		v.tokens = old.tokens
+	} else {
+		v.tokens = g.tokens.Tokens(snapshot.Issuers)
+	}
 	was, now := map[limited]dated{}, g.nanos.Nanos()
-	if old := g.current.Load(); old != nil {
+	if old != nil {
 		was = old.limits()
 	}
 	v.date(was, now)
@@ -86,7 +97,10 @@ func (g *Gateway) Use(settings *config.Settings, snapshot *registry.Snapshot, ef
 // secret is the one that came with a call, maybe under another view, as it stands in
 // this one; nil where it is none of this view's, or not valid at now.
 func (v *view) secret(call *Call, now time.Time) *identity.Secret {
-	if v != call.view {
+	switch {
+	case call.secret.Key.Issuer != "" && !v.tokens.Serves(call.secret.Key):
+		return nil
+	case call.secret.Key.Issuer == "" && v != call.view:
 		return v.keys.Find(call.secret.Digest, now)
 	}
 	if !call.secret.ValidAt(now) { // without looking it up
@@ -101,6 +115,14 @@ func (v *view) secret(call *Call, now time.Time) *identity.Secret {
 func (g *Gateway) endWithSecret(r *running) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.call.Key.Issuer != "" && !r.waits {
+		// A token may be good for minutes, and is renewed where the caller is; what
+		// it has begun goes on for as long as its issuer is one of ours.
+		if !g.current.Load().tokens.Serves(r.call.Key) {
+			r.cancel(errGone)
+		}
+		return
+	}
 	now := g.clock.Now()
 	if s := g.current.Load().secret(r.call, now); s != nil {
 		r.patience.until(now, s.End())
@@ -113,7 +135,7 @@ func (g *Gateway) endWithSecret(r *running) {
 func (v *view) inForce() *ratelimit.Caps {
 	return &ratelimit.Caps{
 		Process: int64(v.settings.MaxInflight),
-		Tenant:  func(r *ratelimit.Ref) *ratelimit.Ref { return v.tenants[r.Partition()] },
+		Tenant:  v.tenant,
 		Service: func(s *ratelimit.Service) *ratelimit.Service {
 			if now := v.services[s.Name()]; now != nil {
 				return now.slots
@@ -140,12 +162,11 @@ func newView(settings *config.Settings, snapshot *registry.Snapshot, effective *
 		return made
 	}
 
-	rates := 0
 	for name := range snapshot.Services {
 		l := effective.Service(name)
-		s := &service{name: name, slots: ratelimit.NewService(name, int64(l.MaxInflight)), limit: dated{Limit: limit(l)}, number: rates}
+		s := &service{name: name, slots: ratelimit.NewService(name, int64(l.MaxInflight)), limit: dated{Limit: limit(l)}, number: v.rates}
 		if !s.limit.Unlimited() {
-			rates++
+			v.rates++
 		}
 		v.services[name] = s
 	}
@@ -181,7 +202,7 @@ func newView(settings *config.Settings, snapshot *registry.Snapshot, effective *
 		a := account{
 			key:     ratelimit.NewRef(ratelimit.Registered, ratelimit.KindKey, "key:"+k.ID, limit(effective.Key(own))),
 			tenant:  tenant(others),
-			buckets: make([]atomic.Pointer[ratelimit.Ref], rates),
+			buckets: make([]atomic.Pointer[ratelimit.Ref], v.rates),
 		}
 		for _, user := range k.Users {
 			if t := k.TenantOf(user, settings.KeyMaxPrincipals); t != others {
@@ -192,6 +213,14 @@ func newView(settings *config.Settings, snapshot *registry.Snapshot, effective *
 			}
 		}
 		v.accounts = append(v.accounts, a)
+	}
+	v.holders = holders{tenant: limit(effective.Tenant("")), slots: int64(effective.Tenant("").MaxInflight), key: limit(effective.Key(nil))}
+	for i := range snapshot.Issuers {
+		for _, grant := range snapshot.Issuers[i].Grants() {
+			if r := grant.Rate; r != nil {
+				v.holders.own(identity.Limits{RPS: r.RPS, Burst: r.Burst}, limit(effective.Key(r)))
+			}
+		}
 	}
 	v.caps = v.inForce()
 	return v, errors.Join(problems...)
@@ -213,7 +242,10 @@ func (v *view) limits() map[limited]dated {
 	}
 	for name, s := range v.services {
 		limits[limited{ratelimit.Registered, ratelimit.KindService, name}] = s.limit
+		limits[limited{ratelimit.Callers, ratelimit.KindService, name}] = s.limit
 	}
+	limits[limited{ratelimit.Callers, ratelimit.KindKey, ""}] = dated{Limit: v.holders.key}
+	limits[limited{ratelimit.Callers, ratelimit.KindTenant, ""}] = dated{Limit: v.holders.tenant}
 	return limits
 }
 
@@ -260,7 +292,20 @@ func (v *view) refs() iter.Seq[*ratelimit.Ref] {
 }
 
 // account is what the calls of k are charged to.
-func (v *view) account(k *identity.Key) *account { return &v.accounts[k.Number()] }
+func (v *view) account(k *identity.Key) *account {
+	if k.Issuer != "" {
+		return v.accountOfHolder(k)
+	}
+	return &v.accounts[k.Number()]
+}
+
+// tenant is a tenant's namesake under the cap that it has in v; nil where it has none.
+func (v *view) tenant(r *ratelimit.Ref) *ratelimit.Ref {
+	if isHolder(r.Partition()) {
+		return v.tenantOfHolders(r.Partition())
+	}
+	return v.tenants[r.Partition()]
+}
 
 // of is the tenant that a call on behalf of principal is charged to.
 func (a *account) of(principal string) *ratelimit.Ref {
@@ -279,7 +324,7 @@ func (a *account) at(s *service, key *identity.Key) *ratelimit.Ref {
 	r := place.Load()
 	if r == nil {
 		// Two calls may make two: they are of one bucket.
-		r = ratelimit.NewRef(ratelimit.Registered, ratelimit.KindService, ratelimit.ServiceBucket(key.ID, s.name), s.limit.Limit).From(s.limit.since)
+		r = ratelimit.NewRef(a.table, ratelimit.KindService, ratelimit.ServiceBucket(key.ID, s.name), s.limit.Limit).From(s.limit.since)
 		place.Store(r)
 	}
 	return r

@@ -16,6 +16,8 @@ var (
 	// ErrTwoKeys says that two different valid keys came: whichever the
 	// gateway took, the caller might have meant the other.
 	ErrTwoKeys = errors.New("two different gateway keys in one request")
+	// ErrKeyAndToken says that a valid key and a valid token came, likewise.
+	ErrKeyAndToken = errors.New("a gateway key and an OpenID Connect token in one request")
 	// ErrTwoHeaders says that the request has two Authorization lines, which
 	// two programs on the way may read differently.
 	ErrTwoHeaders = errors.New("more than one Authorization header")
@@ -67,6 +69,16 @@ func (d *Directory) Authenticate(h http.Header, now time.Time) (*Secret, error) 
 		return nil, ErrUnauthenticated
 	}
 	return found, nil
+}
+
+// Token returns what stands in Authorization: Bearer and is no gateway key.
+func Token(h http.Header) (text string, ok bool) {
+	authorization := h["Authorization"]
+	if len(authorization) != 1 {
+		return "", false
+	}
+	text, ok = bearer(authorization[0])
+	return text, ok && !LooksLikeKey(text)
 }
 
 // bearer returns the token of an Authorization value: the scheme in any case,

@@ -24,6 +24,10 @@ type Key struct {
 
 	User, Space, Org string // owner identities, for rules; "" where unknown
 
+	// Of a caller who came with a token, and has no key: whose token, and for whom;
+	// else "". See NewCaller.
+	Issuer, Audience string
+
 	CreatedAt time.Time // zero: unknown, as for keys of the registry
 	NotBefore time.Time // zero: no beginning
 	NotAfter  time.Time // the first instant at which the key is no longer valid; zero: no end

@@ -7,7 +7,8 @@ import (
 
 // Secret is a text by which a key is known, as its digest. A key has one, and
 // while it is rotated two, which are one caller: they share its scope, its limits
-// and its tenant. A Secret comes out of a Directory and must not be changed.
+// and its tenant. A Secret comes out of a Directory, or from NewCaller, and must not be
+// changed.
 type Secret struct {
 	Key    *Key
 	Digest [32]byte // SHA-256 of the whole text

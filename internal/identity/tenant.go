@@ -5,6 +5,7 @@ const (
 	KindTenant = "tenant" // a named tenant of the registry
 	KindKey    = "key"    // a key that acts for anybody, or the overflow of a key
 	KindHuman  = "human"  // a human on whose behalf listed keys act
+	KindOIDC   = "oidc"   // whom an issuer of tokens names: an organisation, or a caller
 )
 
 // overflowSuffix cannot occur in a key's id, which has no colon, so the

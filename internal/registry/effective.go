@@ -98,6 +98,17 @@ func (s *Snapshot) Effective(d Defaults) (*Effective, error) {
 			problems = append(problems, NewProblem(at, fmt.Sprintf("keys[%d].limits.%s", i, name), err.Error()))
 		}
 	}
+	for i := range s.Issuers {
+		for n, g := range s.Issuers[i].Grants() {
+			if err := e.CheckKey(g.Rate); err != nil {
+				path := fmt.Sprintf("issuers[%d].scopes[%d].limits", i, n)
+				if g == &s.Issuers[i].Grant {
+					path = fmt.Sprintf("issuers[%d].limits", i)
+				}
+				problems = append(problems, NewProblem(g.Rate.Pos, path, err.Error()))
+			}
+		}
+	}
 	if len(problems) > 0 {
 		problems.Sort()
 		return nil, problems

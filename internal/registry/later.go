@@ -1,53 +1,11 @@
 package registry
 
 import (
-	"fmt"
 	"strings"
 	"time"
 
 	"agentgw/internal/literal"
 )
-
-// issuers reads the OpenID Connect issuers.
-func (r *reader) issuers(e entry, s *Snapshot) []Issuer {
-	var list []Issuer
-	seen := map[string]entry{}
-	for _, item := range r.items(e) {
-		o := r.object(item.value, item.path, "issuer", "audience", "tenant_claim", "user_claim",
-			"space_claim", "org_claim", "tenants")
-		i := Issuer{
-			Audience:    r.needText(o, "audience"),
-			TenantClaim: r.optionalText(o, "tenant_claim"),
-			UserClaim:   "sub",
-			SpaceClaim:  r.optionalText(o, "space_claim"),
-			OrgClaim:    r.optionalText(o, "org_claim"),
-			Pos:         r.pos(item.value),
-		}
-		if m, ok := o.need("issuer"); ok {
-			if i.Issuer = r.text(m); i.Issuer != "" {
-				once(r, seen, i.Issuer, m)
-				if _, err := parseURL(i.Issuer); err != nil {
-					r.fail(m.value, m.path, "%v", err)
-				}
-			}
-		}
-		if m, ok := o.get("user_claim"); ok {
-			i.UserClaim = r.text(m)
-		}
-		if m, ok := o.get("tenants"); ok {
-			i.Tenants = map[string]string{}
-			for _, t := range r.entries(m.value, m.path) {
-				name := r.id(t)
-				if name != "" && s.Tenants[name] == nil && !r.tenantsLost {
-					r.fail(t.value, t.path, "there is no tenant %s%s", name, didYouMean(name, s.Tenants))
-				}
-				i.Tenants[t.name] = name
-			}
-		}
-		list = append(list, i)
-	}
-	return list
-}
 
 // tunnels reads which hosts CONNECT may reach.
 func (r *reader) tunnels(e entry) *Tunnels {
@@ -86,9 +44,6 @@ func (s *Snapshot) Unserved() Problems {
 	var list Problems
 	add := func(p Position, path, what string) {
 		list = append(list, NewProblem(p, path, what))
-	}
-	for i, issuer := range s.Issuers {
-		add(issuer.Pos, fmt.Sprintf("issuers[%d]", i), "this version takes no OpenID Connect tokens")
 	}
 	if s.Tunnels != nil && len(s.Tunnels.Allow) > 0 {
 		add(s.Tunnels.Pos, "tunnels", "this version opens no tunnels")

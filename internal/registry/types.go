@@ -199,16 +199,48 @@ const (
 	FlowClientCredentials = "client_credentials" // the client, on nobody's behalf
 )
 
-// Issuer is an OpenID Connect issuer whose tokens identify callers.
+// Issuer is an OpenID Connect issuer whose tokens identify callers. A claim is a
+// name, or a JSON Pointer (RFC 6901) into the claims where it begins with a slash.
 type Issuer struct {
-	Issuer      string
-	Audience    string
-	TenantClaim string
-	UserClaim   string // "sub" unless given
-	SpaceClaim  string
-	OrgClaim    string
-	Tenants     map[string]string // value of TenantClaim -> named tenant
-	Pos         Position
+	Issuer       string
+	Audience     string
+	AZP          []string // clients whose tokens are taken; empty: any
+	TenantClaim  string
+	UserClaim    string // "sub" unless given
+	SpaceClaim   string
+	OrgClaim     string
+	Tenants      map[string]string // value of TenantClaim -> named tenant
+	AllowPrivate bool              // it may be at a private, loopback or link-local address
+
+	Grant          // of whom none of Scopes is for
+	Scopes []Scope // the first that holds counts
+
+	Pos Position
+}
+
+// Grant is what callers of an issuer may do, and how often.
+type Grant struct {
+	Services []string // names of declared services, or exactly ["*"]; empty: nothing may be called
+	Actions  []string // patterns SERVICE.ACTION with *; empty: not narrowed
+	Users    []string // principals, or exactly ["*"]; nil: the caller's own user alone
+	Rate     *Rate    // of each caller; nil: the default of all keys
+	Pos      Position
+}
+
+// Scope is a Grant for those of whom a claim is Value, or a list with it.
+type Scope struct {
+	Claim, Value string
+	Grant
+}
+
+// Grants are all that a caller of the issuer may have, the last that of whom no
+// scope is for.
+func (i *Issuer) Grants() []*Grant {
+	list := make([]*Grant, 0, len(i.Scopes)+1)
+	for n := range i.Scopes {
+		list = append(list, &i.Scopes[n].Grant)
+	}
+	return append(list, &i.Grant)
 }
 
 // Tunnels says which hosts CONNECT may reach.

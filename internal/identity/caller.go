@@ -1,0 +1,17 @@
+package identity
+
+// CallerID is what an OpenID Connect caller is known by. A URL of an issuer has no
+// fragment, so no two pairs share one; and no key's id has a colon.
+func CallerID(issuer, subject string) string { return KindOIDC + ":" + issuer + "#" + subject }
+
+// NewCaller returns what stands for a token of k.Issuer that came instead of a key. Its
+// calls are charged to the named tenant k.Tenant, or else to the issuer's tenant of
+// that name, on whoever's behalf they are.
+func NewCaller(k Key, tenant string) *Secret {
+	c := k.clone()
+	c.prepare()
+	if c.Tenant == "" {
+		c.fixed = NewTenant(KindOIDC, c.Issuer+"#"+tenant)
+	}
+	return &Secret{Key: c}
+}

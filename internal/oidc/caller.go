@@ -1,0 +1,55 @@
+package oidc
+
+import (
+	"time"
+
+	"agentgw/internal/identity"
+	"agentgw/internal/registry"
+)
+
+// caller is who c is of, with the scope that the registry gives to such claims:
+// that of the first of the entry's scopes that holds, else the entry's own. Without
+// services that is no scope at all. Who is given no users acts for nobody but
+// himself. A caller is known by issuer and subject: tokens come and go.
+func (i *issuer) caller(c claims, expiry time.Time) (*identity.Secret, error) {
+	subject, err := c.subject()
+	if err != nil {
+		return nil, err
+	}
+	var names [4]string
+	for n, claim := range [...]string{i.entry.TenantClaim, i.entry.UserClaim, i.entry.SpaceClaim, i.entry.OrgClaim} {
+		if names[n], err = c.name(claim); err != nil {
+			return nil, err
+		}
+	}
+	tenant, user, space, org := names[0], names[1], names[2], names[3]
+	grant, named := i.grant(c), ""
+	if tenant != "" {
+		named = i.entry.Tenants[tenant]
+	}
+	k := identity.Key{
+		ID: identity.CallerID(i.entry.Issuer, subject), Issuer: i.entry.Issuer, Audience: i.entry.Audience,
+		Services: grant.Services, Actions: grant.Actions, Users: grant.Users,
+		Tenant: named, User: user, Space: space, Org: org,
+		NotAfter: expiry.Add(Leeway), Origin: grant.Pos.String(),
+	}
+	if k.Users == nil && user != "" && user != identity.Everything { // which is no name, and would be everybody's
+		k.Users = []string{user}
+	}
+	if r := grant.Rate; r != nil {
+		k.Limits = &identity.Limits{RPS: r.RPS, Burst: r.Burst}
+	}
+	if tenant == "" {
+		tenant = subject
+	}
+	return identity.NewCaller(k, tenant), nil
+}
+
+func (i *issuer) grant(c claims) *registry.Grant {
+	for n := range i.entry.Scopes {
+		if s := &i.entry.Scopes[n]; c.holds(s.Claim, s.Value) {
+			return &s.Grant
+		}
+	}
+	return &i.entry.Grant
+}
