@@ -1,8 +1,15 @@
 package gateway
 
 import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"testing"
+
+	"golang.org/x/net/dns/dnsmessage"
 )
 
 func TestGuarded(t *testing.T) {
@@ -24,5 +31,85 @@ func TestGuarded(t *testing.T) {
 	}
 	if !Guarded(netip.Addr{}) {
 		t.Error("an address that is none is not guarded")
+	}
+}
+
+// TestNoProxyIsAsked: not one of the environment, which would dial for the gateway
+// what the guard refuses.
+func TestNoProxyIsAsked(t *testing.T) {
+	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy"} {
+		t.Setenv(name, "http://127.0.0.1:1")
+	}
+	for _, private := range []bool{false, true} {
+		if NewTransport(private).Proxy != nil {
+			t.Errorf("private %v: a proxy is asked for", private)
+		}
+	}
+}
+
+// namesAt answers every question for a name's address, each with the next one.
+func namesAt(t *testing.T, addresses ...netip.Addr) *net.Resolver {
+	t.Helper()
+	c, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	go func() {
+		b := make([]byte, 512)
+		for {
+			n, from, err := c.ReadFrom(b)
+			if err != nil {
+				return
+			}
+			var m dnsmessage.Message
+			if m.Unpack(b[:n]) != nil || len(m.Questions) != 1 {
+				continue
+			}
+			m.Response, m.Additionals = true, nil
+			if q := m.Questions[0]; q.Type == dnsmessage.TypeA {
+				m.Answers = []dnsmessage.Resource{{
+					Header: dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class},
+					Body:   &dnsmessage.AResource{A: addresses[0].As4()},
+				}}
+				if len(addresses) > 1 {
+					addresses = addresses[1:]
+				}
+			}
+			if answer, err := m.Pack(); err == nil {
+				_, _ = c.WriteTo(answer, from)
+			}
+		}
+	}()
+	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "udp", c.LocalAddr().String())
+	}}
+}
+
+// TestANameThatTurnsPrivate: a name is public when it is looked at, and leads to
+// this machine when it is dialled. The guard looks at what is dialled.
+func TestANameThatTurnsPrivate(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer server.Close()
+	usual := net.DefaultResolver
+	net.DefaultResolver = namesAt(t, netip.MustParseAddr("93.184.216.34"), netip.MustParseAddr("127.0.0.1"))
+	defer func() { net.DefaultResolver = usual }()
+	const name = "turns.private.test."
+	if list, err := net.DefaultResolver.LookupHost(t.Context(), name); err != nil || len(list) != 1 || list[0] != "93.184.216.34" {
+		t.Fatal(list, err)
+	}
+	_, port, _ := net.SplitHostPort(server.Listener.Addr().String())
+	for _, private := range []bool{false, true} {
+		r, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+name+":"+port, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := NewTransport(private).RoundTrip(r)
+		if err == nil {
+			_ = res.Body.Close()
+		}
+		if private && err != nil || !private && !errors.Is(err, errGuarded) {
+			t.Errorf("private %v: %v", private, err)
+		}
 	}
 }

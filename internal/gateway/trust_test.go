@@ -50,7 +50,7 @@ func routing() (names []string) {
 			}
 		}
 	}
-	return append(names, "Forwarded", "Referer", "Origin", "Via", "Alt-Svc", "Location", "X-Envoy-Original-Dst-Host", "X-Real-Ip", "X-Http-Method-Override", "From")
+	return append(names, "Proxy", "Forwarded", "Referer", "Origin", "Via", "Alt-Svc", "Location", "X-Envoy-Original-Dst-Host", "X-Real-Ip", "X-Http-Method-Override", "From")
 }
 
 // TestNothingButTheRegistryPicksTheUpstream: a service's address is the registry's,
