@@ -58,6 +58,10 @@ func leaky() http.Handler {
 			_, _ = io.WriteString(w, "half")
 			_ = http.NewResponseController(w).Flush()
 			panic(http.ErrAbortHandler)
+		case strings.HasSuffix(r.URL.Path, "/echo"):
+			w.Header().Set("X-Echo", r.Header.Get("Authorization")+r.Header.Get("X-Token"))
+			w.WriteHeader(http.StatusUnauthorized)
+			fmt.Fprintf(w, "%s %q %s", r.Header, r.URL.RawQuery, base64.StdEncoding.EncodeToString([]byte(r.Header.Get("Authorization")+r.URL.RawQuery)))
 		case strings.HasPrefix(r.URL.Path, "/fails"):
 			w.WriteHeader(http.StatusInternalServerError)
 		}
@@ -74,7 +78,7 @@ type secretsWorld struct {
 	seen   bytes.Buffer // every answer that agents and operators got
 }
 
-func newSecretsWorld(t *testing.T) *secretsWorld {
+func newSecretsWorld(t *testing.T, flag ...string) *secretsWorld {
 	t.Helper()
 	upstream := httptest.NewServer(leaky())
 	t.Cleanup(upstream.Close)
@@ -93,7 +97,7 @@ func newSecretsWorld(t *testing.T) *secretsWorld {
 	}
 	flags := pflag.NewFlagSet("t", pflag.ContinueOnError)
 	config.Flags(flags)
-	if err := flags.Parse([]string{"--data-dir", w.data, "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--admin-token", planted["admin token"]}); err != nil {
+	if err := flags.Parse(append([]string{"--data-dir", w.data, "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--admin-token", planted["admin token"]}, flag...)); err != nil {
 		t.Fatal(err)
 	}
 	read := func() (*config.Settings, *registry.Snapshot, error) {

@@ -54,7 +54,9 @@ func readAct(r *http.Request, out *answer, limit int64) (act, int64, *Error) {
 	_ = r.Body.Close()
 	a, err := parseAct(raw)
 	if err != nil {
-		return act{}, int64(len(raw)), refuse(BadRequest, "%v", err)
+		e := refuse(BadRequest, "%v", err)
+		e.Quotes = true
+		return act{}, int64(len(raw)), e
 	}
 	return a, int64(len(raw)), nil
 }
@@ -85,7 +87,9 @@ func checkHeader(h http.Header) *Error {
 	}
 	for name := range h {
 		if strings.IndexFunc(name, func(c rune) bool { return c == '_' || c < ' ' || c == 0x7f }) >= 0 {
-			return refuse(BadRequest, "the header name %.80q has an underscore or a control byte", name)
+			e := refuse(BadRequest, "the header name %.80q has an underscore or a control byte", name)
+			e.Quotes = true
+			return e
 		}
 	}
 	return nil

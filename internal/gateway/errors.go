@@ -64,6 +64,7 @@ type Error struct {
 	Violated []string      // every policy that refused, as RateLimit-Policy names it
 	Wait     time.Duration // true wait; 0 where waiting does not help
 	Never    bool          // no wait would help
+	Quotes   bool          // Message repeats what only the caller wrote, which may be a secret in the wrong place: not for the log
 	Ran      bool          // the upstream may have acted: an SDK must not try again
 	Status   int           // 0: the code's own
 	Err      error

@@ -143,9 +143,13 @@ func (g *Gateway) note(call *Call, at *attempt, refusal *Error) {
 	if !g.log.Enabled(context.Background(), level) {
 		return
 	}
+	said := slog.Any("error", refusal)
+	if refusal.Quotes {
+		said = slog.String("error", string(refusal.Code)+": the caller was told what is wrong, in words of the request")
+	}
 	g.log.LogAttrs(context.WithoutCancel(call.In.Context()), level, "refused",
 		slog.String("code", string(refusal.Code)), slog.String("service", g.known(call)), slog.String("key", at.record.Key),
-		slog.String("request", call.RequestID), slog.String("receipt", at.id()), slog.Any("error", refusal))
+		slog.String("request", call.RequestID), slog.String("receipt", at.id()), said)
 }
 
 // levelOf says how loud a refusal is: a fault of the gateway's own wakes

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"errors"
 	"net/http"
 	"net/netip"
 
@@ -148,7 +149,10 @@ func authorize(in *registry.Snapshot, key *identity.Key, a act) (*registry.Servi
 func buildTarget(call *Call, action *registry.Action) (*registry.Target, *Error) {
 	target, err := action.Target(call.Act.Params)
 	if err != nil {
-		return nil, refuse(BadParams, "%v", err)
+		e := refuse(BadParams, "%v", err)
+		var wrong *registry.ParamError
+		e.Quotes = errors.As(err, &wrong) && wrong.Unknown
+		return nil, e
 	}
 	return target, nil
 }

@@ -82,6 +82,8 @@ type Target struct {
 type ParamError struct {
 	Param  string // "" when the parameters as a whole are at fault
 	Reason string
+	// Unknown says that Param is no name of the action's, but whatever the caller wrote.
+	Unknown bool
 }
 
 func (e *ParamError) Error() string {

@@ -106,7 +106,7 @@ func (a *Action) scan(r *reading, params []byte) error {
 		i, known := a.find(quoted)
 		if !known {
 			name, _ := jsontext.AppendUnquote(nil, quoted)
-			return &ParamError{Param: shorten(string(name)), Reason: "is not a parameter of this action"}
+			return &ParamError{Param: shorten(string(name)), Reason: "is not a parameter of this action", Unknown: true}
 		}
 		value, err := d.ReadValue()
 		if err != nil {
