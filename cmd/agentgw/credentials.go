@@ -32,7 +32,7 @@ Running gateways follow within two seconds. No command shows a stored secret.`,
 		Args: aCommand,
 		RunE: c.needCommand,
 	}
-	cmd.AddCommand(c.credentialsSetCommand(), c.credentialsListCommand(), c.credentialsRemoveCommand())
+	cmd.AddCommand(c.credentialsSetCommand(), c.credentialsLinkCommand(), c.credentialsListCommand(), c.credentialsRemoveCommand())
 	return cmd
 }
 

@@ -37,6 +37,9 @@ services:
     base_url: https://plain.example.com
     actions:
       get: {method: GET, path: /}
+  mail:
+    base_url: https://mail.example.com
+    credential: {type: oauth2, authorize_url: https://mail.example.com/authorize, token_url: https://mail.example.com/token, client_id: gw}
 `
 
 // bench is a folder with nothing but what a test puts there.

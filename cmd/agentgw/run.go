@@ -137,7 +137,7 @@ func start(settings *config.Settings, snapshot *registry.Snapshot, read reader, 
 		Leaked: func(partition string) { log.Error("a slot was lost without a release", "partition", partition) },
 	})
 	s.gateway = gateway.New(gateway.Parts{
-		Limiter: s.limiter, Nanos: s.nanos, Receipts: s.receipts, Vault: s.tokens,
+		Limiter: s.limiter, Nanos: s.nanos, Receipts: s.receipts, Vault: s.tokens, Connector: vault.NewLinks(s.store, s.tokens, kek),
 		Clock: s.clock, Log: log, Replica: s.replica, UserAgent: "agentgw/" + buildVersion(),
 		Salts: s.salts, Tokens: oidc.NewIssuers(gateway.NewTransport, s.clock, log),
 		Decided: func(service string, code gateway.Code, limit string) {

@@ -74,6 +74,16 @@ type Settings struct {
 // gateway trusts none but its own roots, so it need not tell gateways apart.
 const unnamed = "urn:agentgate"
 
+// PeopleURL is where people reach the agents' address: the PublicURL, or as it listens,
+// which is of use on this computer alone.
+func (s *Settings) PeopleURL() string {
+	scheme := "http://"
+	if s.TLSCertFile != "" {
+		scheme = "https://"
+	}
+	return cmp.Or(s.PublicURL, scheme+s.Listen)
+}
+
 // DelegationURI is what delegations of this gateway have as issuer and audience.
 func (s *Settings) DelegationURI() string { return cmp.Or(s.PublicURL, unnamed) }
 

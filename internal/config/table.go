@@ -36,7 +36,7 @@ var rows = []row{
 		into(func(s *Settings) *string { return &s.TLSCertFile }, text)},
 	{"TLS_KEY_FILE", "TLSKeyFile", "file", "", "none", "private key of the certificate", false,
 		into(func(s *Settings) *string { return &s.TLSKeyFile }, text)},
-	{"PUBLIC_URL", "PublicURL", "url", "", "none", "where agents and people reach the gateway, such as https://gw.example; delegations are made for it, and are void when it changes", false,
+	{"PUBLIC_URL", "PublicURL", "url", "", "none", "where agents and people reach the gateway, such as https://gw.example; delegations are made for it, and are void when it changes; people who connect an account are sent back to it", false,
 		into(func(s *Settings) *string { return &s.PublicURL }, publicURL)},
 	{"REGISTRY", "Registry", "file", "registry.yaml", "", "what is served", false,
 		into(func(s *Settings) *string { return &s.Registry }, text)},

@@ -90,6 +90,7 @@ type Parts struct {
 	Nanos     ratelimit.Clock
 	Receipts  Receipts
 	Vault     Vault
+	Connector Connector
 	Clock     clockwork.Clock
 	Log       *slog.Logger
 	Replica   string
@@ -121,6 +122,7 @@ type Gateway struct {
 	nanos      ratelimit.Clock
 	receipts   Receipts
 	vault      Vault
+	connector  Connector
 	clock      clockwork.Clock
 	log        *slog.Logger
 	replica    string
@@ -144,7 +146,7 @@ type Gateway struct {
 // New returns a gateway that is ready to serve once Use has told it what.
 func New(p Parts) *Gateway {
 	return &Gateway{
-		limiter: p.Limiter, nanos: p.Nanos, receipts: p.Receipts, vault: p.Vault,
+		limiter: p.Limiter, nanos: p.Nanos, receipts: p.Receipts, vault: p.Vault, connector: p.Connector,
 		clock: p.Clock, log: p.Log, replica: p.Replica, userAgent: p.UserAgent, salts: p.Salts, tokens: p.Tokens,
 		decided: p.Decided, answered: p.Answered, waited: p.Waited, unrecorded: p.Unrecorded, observed: p.Observed,
 		public: NewTransport(false), private: NewTransport(true),

@@ -34,6 +34,9 @@ func (g *Gateway) Handler() http.Handler {
 	// What every auditor may have, and needs no key for.
 	e.GET("/v1/log/checkpoint", func(c *gin.Context) { public(c, g.receipts.Checkpoint()) })
 	e.GET("/v1/log/key", func(c *gin.Context) { public(c, []byte(g.receipts.VerifierKey()+"\n")) })
+	// People, who have a link and no key.
+	e.GET("/oauth/:service/start", func(c *gin.Context) { g.startConnecting(c.Writer, c.Request, c.Param("service")) })
+	e.GET("/oauth/:service/callback", func(c *gin.Context) { g.finishConnecting(c.Writer, c.Request, c.Param("service")) })
 	e.NoRoute(g.reading(func(c *gin.Context, _ *Call) {
 		e := refuse(BadRequest, "there is nothing at this path; calls go to POST /v1/act")
 		e.Status = http.StatusNotFound

@@ -28,8 +28,7 @@ func (g *Gateway) identify(call *Call, at *attempt) *Error {
 	if ambiguous(err) {
 		return refuse(BadRequest, "%v", err)
 	}
-	address := ratelimit.NewRef(ratelimit.Addresses, ratelimit.KindAddress, addressKey(call.Address), call.view.failures.Limit).From(call.view.failures.since)
-	if charge := g.limiter.Take(address, g.nanos.Nanos()); charge.Refused() {
+	if charge := g.limiter.Take(g.addressOf(call), g.nanos.Nanos()); charge.Refused() {
 		e := g.refusal(call, charge.Verdict())
 		e.Message = fmt.Sprintf("more than %d failed authentications a minute from this address; wait, or send a valid key, which is never refused for them", call.view.settings.RateAuthPerMinute)
 		return e
