@@ -48,9 +48,10 @@ func (w *world) take(entry string) *oidc.Tokens {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	log := slog.New(slog.NewTextHandler(w.logged, nil))
-	return oidc.NewIssuers(func(bool) *http.Transport { return http.DefaultTransport.(*http.Transport) }, w.clock, log).Tokens(s.Issuers)
+	return oidc.NewIssuers(func(bool) *http.Transport { return http.DefaultTransport.(*http.Transport) }, w.clock, w.log()).Tokens(s.Issuers)
 }
+
+func (w *world) log() *slog.Logger { return slog.New(slog.NewTextHandler(w.logged, nil)) }
 
 // logged is what was logged.
 type logged struct {
