@@ -7,38 +7,12 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"agentgw/internal/admin"
 	"agentgw/internal/store"
 )
 
-// keyLine is a key as keys list shows it.
-type keyLine struct {
-	ID         string        `json:"id"`
-	State      string        `json:"state"` // valid, pending, expired or revoked
-	Services   []string      `json:"services"`
-	Actions    []string      `json:"actions,omitempty"`
-	Users      []string      `json:"users"`
-	Tenant     string        `json:"tenant,omitempty"`
-	RPS        *float64      `json:"rps,omitempty"`
-	Burst      *int          `json:"burst,omitempty"`
-	User       string        `json:"user,omitempty"`
-	Space      string        `json:"space,omitempty"`
-	Org        string        `json:"org,omitempty"`
-	CreatedAt  time.Time     `json:"created_at"`
-	NotBefore  *time.Time    `json:"not_before,omitempty"`
-	ExpiresAt  *time.Time    `json:"expires_at,omitempty"`
-	RevokedAt  *time.Time    `json:"revoked_at,omitempty"`
-	LastUsedAt *time.Time    `json:"last_used_at,omitempty"` // of the newest secret
-	Retiring   *retiringLine `json:"retiring,omitempty"`
-}
-
-// retiringLine is the older of two secrets, while it is valid.
-type retiringLine struct {
-	ExpiresAt  time.Time  `json:"expires_at"`
-	LastUsedAt *time.Time `json:"last_used_at,omitempty"`
-}
-
 // keyLines are the keys of the store as they stand at now.
-func keyLines(ctx context.Context, s *store.SQLite, now time.Time) ([]keyLine, error) {
+func keyLines(ctx context.Context, s *store.SQLite, now time.Time) ([]admin.Key, error) {
 	keys, err := s.Keys(ctx)
 	if err != nil {
 		return nil, err
@@ -47,17 +21,17 @@ func keyLines(ctx context.Context, s *store.SQLite, now time.Time) ([]keyLine, e
 	if err != nil {
 		return nil, err
 	}
-	lines := make([]keyLine, 0, len(keys))
+	lines := make([]admin.Key, 0, len(keys))
 	for _, k := range keys {
 		lines = append(lines, newKeyLine(k, uses, now))
 	}
 	return lines, nil
 }
 
-func newKeyLine(k store.Key, uses map[[32]byte]time.Time, now time.Time) keyLine {
-	line := keyLine{
+func newKeyLine(k store.Key, uses map[[32]byte]time.Time, now time.Time) admin.Key {
+	line := admin.Key{
 		ID: k.ID, State: "valid", Services: k.Services, Actions: k.Actions, Users: k.Users, Tenant: k.Tenant,
-		User: k.User, Space: k.Space, Org: k.Org, CreatedAt: k.CreatedAt,
+		User: k.User, Space: k.Space, Org: k.Org, CreatedAt: given(k.CreatedAt),
 		NotBefore: given(k.NotBefore), ExpiresAt: given(k.NotAfter), RevokedAt: given(k.RevokedAt), LastUsedAt: given(uses[k.Digest]),
 	}
 	if k.Limits != nil {
@@ -72,7 +46,7 @@ func newKeyLine(k store.Key, uses map[[32]byte]time.Time, now time.Time) keyLine
 		line.State = "pending"
 	}
 	if old := k.Retiring; old != nil && now.Before(old.NotAfter) && line.RevokedAt == nil {
-		line.Retiring = &retiringLine{ExpiresAt: old.NotAfter, LastUsedAt: given(uses[old.Digest])}
+		line.Retiring = &admin.RetiringKey{ExpiresAt: old.NotAfter, LastUsedAt: given(uses[old.Digest])}
 	}
 	return line
 }
@@ -85,7 +59,7 @@ func given(t time.Time) *time.Time {
 	return &t
 }
 
-func (c *cli) listKeys(lines []keyLine, asJSON bool) error {
+func (c *cli) listKeys(lines []admin.Key, asJSON bool) error {
 	if asJSON {
 		return c.printJSON(lines)
 	}
@@ -93,7 +67,7 @@ func (c *cli) listKeys(lines []keyLine, asJSON bool) error {
 		fmt.Fprintln(w, "ID\tSTATE\tSERVICES\tACTIONS\tUSERS\tTENANT\tOWNER\tCREATED\tEXPIRES\tLAST USED")
 		for _, l := range lines {
 			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", l.ID, l.State, strings.Join(l.Services, ","),
-				orDash(strings.Join(l.Actions, ",")), printable(strings.Join(l.Users, ",")), orDash(l.Tenant), orDash(printable(l.owner())), when(&l.CreatedAt), when(l.ExpiresAt), when(l.LastUsedAt))
+				orDash(strings.Join(l.Actions, ",")), printable(strings.Join(l.Users, ",")), orDash(l.Tenant), orDash(printable(ownerOf(l))), when(l.CreatedAt), when(l.ExpiresAt), when(l.LastUsedAt))
 			if old := l.Retiring; old != nil {
 				fmt.Fprintf(w, "%s\tretiring\t\t\t\t\t\t\t%s\t%s\n", l.ID, when(&old.ExpiresAt), when(old.LastUsedAt))
 			}
@@ -101,8 +75,8 @@ func (c *cli) listKeys(lines []keyLine, asJSON bool) error {
 	})
 }
 
-// owner is whose key it is, in words.
-func (l keyLine) owner() string {
+// ownerOf is whose key it is, in words.
+func ownerOf(l admin.Key) string {
 	var all []string
 	for _, of := range []struct{ what, who string }{{"user", l.User}, {"space", l.Space}, {"org", l.Org}} {
 		if of.who != "" {

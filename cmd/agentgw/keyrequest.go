@@ -20,7 +20,8 @@ type keyRequest struct {
 	rps, burst, notBefore, expires       string
 	user, space, org                     string
 
-	given func(flag string) bool // whether a flag was given at all
+	given func(flag string) bool   // whether a flag was given at all
+	named func(flag string) string // how a flag is called where it was given
 }
 
 // actionPattern is what a pattern over SERVICE.ACTION may consist of.
@@ -35,7 +36,7 @@ func (r *keyRequest) key(at home, limits *registry.Effective, now time.Time) (st
 	var problems []error
 	fail := func(flag string, err error) {
 		if err != nil {
-			problems = append(problems, fmt.Errorf("--%s: %w", flag, err))
+			problems = append(problems, fmt.Errorf("%s: %w", r.named(flag), err))
 		}
 	}
 	k := store.Key{ID: r.id, Tenant: r.tenant, User: r.user, Space: r.space, Org: r.org, CreatedAt: now}
@@ -67,7 +68,7 @@ func (r *keyRequest) key(at home, limits *registry.Effective, now time.Time) (st
 	if r.given("expires") {
 		k.NotAfter, err = r.end(now)
 		if err == nil && !k.NotBefore.Before(k.NotAfter) {
-			err = errors.New("ends before --not-before, and so would never be valid; it counts from now")
+			err = errors.New("ends before it begins (not-before), and so would never be valid; it counts from now")
 		}
 		fail("expires", err)
 	}
@@ -167,7 +168,7 @@ func covers(k *identity.Key, snapshot *registry.Snapshot) bool {
 func (r *keyRequest) rate() (*registry.Rate, error) {
 	if !r.given("rps") {
 		if r.given("burst") {
-			return nil, errors.New("a burst without its rate limits nothing: give --rps too")
+			return nil, errors.New("a burst without its rate limits nothing: give rps too")
 		}
 		return nil, nil
 	}

@@ -72,6 +72,7 @@ Lists are separated by commas; '*' alone stands for everything.`,
 
 func (c *cli) createKey(ctx context.Context, cmd *cobra.Command, at home, ask *keyRequest, asJSON bool) error {
 	ask.given = func(flag string) bool { return cmd.Flags().Changed(flag) }
+	ask.named = func(flag string) string { return "--" + flag }
 	limits, err := at.limits()
 	if err != nil {
 		return exit(exitCannotRun, err)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"agentgw/internal/admin"
 	"agentgw/internal/identity"
 	"agentgw/internal/store"
 )
@@ -191,7 +192,7 @@ func TestKeysCreateRefuses(t *testing.T) {
 		{"--expires 30", exitUsage, `--expires: "30" has no unit`},
 		{"--not-before 2026-12-01", exitUsage, `--not-before: "2026-12-01" is not a time with its zone`},
 		{"--not-before=", exitUsage, `--not-before: "" is not a time with its zone`},
-		{"--not-before 2199-01-01T00:00:00Z --expires 1h", exitUsage, "--expires: ends before --not-before"},
+		{"--not-before 2199-01-01T00:00:00Z --expires 1h", exitUsage, "--expires: ends before it begins (not-before)"},
 		{"--expires 1000000h", exitUsage, "--expires: over a hundred years"},
 		{"--id Bad --rps x", exitUsage, `--rps: "x" is not a plain decimal number`}, // with the other
 		{"--id Bad --rps x", exitUsage, `--id: "Bad" is not an id`},
@@ -272,7 +273,7 @@ valid  valid    github    github.*  a,b    acme    user u-7, org dev  1970-01-01
 		t.Error("it is not revoked")
 	}
 	stdout, _ = b.want(exitDone, "keys", "list", "--json")
-	var lines []keyLine
+	var lines []admin.Key
 	if err := json.Unmarshal([]byte(stdout), &lines); err != nil || len(lines) != 2 {
 		t.Fatalf("%v: %s", err, stdout)
 	}

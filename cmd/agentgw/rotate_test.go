@@ -179,6 +179,24 @@ func TestTwoSecretsAreOneCaller(t *testing.T) {
 	}
 }
 
+// TestAuthenticationAsksNoStore: with the store closed a key is known, and a stranger,
+// whatever he sends, is a stranger.
+func TestAuthenticationAsksNoStore(t *testing.T) {
+	r := newReloading(t, "{}")
+	if status := r.statusOf(r.key); status != 200 {
+		t.Fatal(status)
+	}
+	if err := r.server.store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	stranger, _ := identity.NewKey()
+	for key, want := range map[string]int{r.key: 200, stranger.Reveal(): 401, r.key[:52] + "!": 401, "agw_' OR '1'='1": 401} {
+		if status := r.statusOf(key); status != want {
+			t.Errorf("%d, want %d", status, want)
+		}
+	}
+}
+
 // TestRevocationIsSeenByAGatewayThatRuns: within two seconds of the change in the
 // store, by another process, a stream has ended.
 func TestRevocationIsSeenByAGatewayThatRuns(t *testing.T) {

@@ -50,6 +50,7 @@ type Operations interface {
 	Unblock(id string) (was bool, err error)
 	// Receipts lists receipts. The error is a WrongParameter, or ErrTryLater.
 	Receipts(context.Context, ReceiptQuery) (ReceiptPage, error)
+	Keys
 	// Log is the receipt log.
 	Log() Log
 }

@@ -23,6 +23,7 @@ func operate(o Operations) http.Handler {
 		answer(w, http.StatusOK, reloaded{Reloaded: true, SHA256: o.Config().Running})
 	})
 	tenants(mux, o)
+	keys(mux, o)
 	mux.HandleFunc("GET /admin/v1/limits/explain", explainLimits(o))
 	mux.HandleFunc("GET /admin/v1/receipts", listReceipts(o))
 	mux.HandleFunc("/admin/v1/", func(w http.ResponseWriter, _ *http.Request) {

@@ -53,6 +53,7 @@ func TestFindKeepsToTheTimes(t *testing.T) {
 	d := directory(t,
 		identity.Key{ID: "always", Digest: [32]byte{1}},
 		identity.Key{ID: "bounded", Digest: [32]byte{2}, NotBefore: noon, NotAfter: noon.Add(time.Hour)},
+		identity.Key{ID: "rotated", Digest: [32]byte{4}, Retiring: &identity.Retiring{Digest: [32]byte{5}, NotAfter: noon}},
 	)
 	for _, c := range []struct {
 		at     time.Time
@@ -66,6 +67,9 @@ func TestFindKeepsToTheTimes(t *testing.T) {
 		{noon.Add(time.Hour - 1), 2, "bounded"},
 		{noon.Add(time.Hour), 2, ""},
 		{noon, 3, ""},
+		{noon, 4, "rotated"},
+		{noon.Add(-1), 5, "rotated"},
+		{noon, 5, ""},
 		{noon, 0, ""},
 	} {
 		got := ""

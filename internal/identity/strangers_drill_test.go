@@ -1,0 +1,133 @@
+package identity_test
+
+import (
+	"fmt"
+	"math"
+	"net/http"
+	"os"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"agentgw/internal/identity"
+)
+
+// stored is a directory of n keys, and the headers of as many strangers.
+func stored(t testing.TB, n, strangers int) (d *identity.Directory, bad []http.Header) {
+	t.Helper()
+	keys := make([]*identity.Key, n)
+	for i := range keys {
+		_, digest := identity.NewKey()
+		keys[i] = &identity.Key{ID: fmt.Sprintf("key-%d", i), Digest: digest}
+	}
+	d, err := identity.NewDirectory(keys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range strangers {
+		text, _ := identity.NewKey()
+		bad = append(bad, http.Header{"Authorization": {"Bearer " + text.Reveal()}})
+	}
+	return d, bad
+}
+
+// TestStrangersCostTheSameHoweverManyKeys: 1,000 bad keys cost within a tenth as much
+// CPU with 10,000 keys stored as with 10. With DRILLS=full it is the figure that is
+// asked for; otherwise only that nobody goes through the keys one by one, which would
+// be hundreds of times as much.
+func TestStrangersCostTheSameHoweverManyKeys(t *testing.T) {
+	few, bad := stored(t, 10, 1000)
+	many, _ := stored(t, 10_000, 0)
+	rounds, most := 20, 5.0
+	if os.Getenv("DRILLS") == "full" {
+		rounds, most = 2000, 1.1
+	}
+	cost := func(d *identity.Directory) time.Duration {
+		began := time.Now()
+		for _, h := range bad {
+			if _, err := d.Authenticate(h, noon); err == nil {
+				t.Fatal("a stranger was let in")
+			}
+		}
+		return time.Since(began)
+	}
+	// One goroutine that never waits: the fastest rounds are those that nobody
+	// interrupted, and their time is CPU time.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var ofFew, ofMany []time.Duration
+	for range rounds {
+		ofFew, ofMany = append(ofFew, cost(few)), append(ofMany, cost(many))
+	}
+	slices.Sort(ofFew)
+	slices.Sort(ofMany)
+	at := rounds / 10
+	ratio := float64(ofMany[at]) / float64(ofFew[at])
+	t.Logf("1,000 bad keys cost %v with 10 keys stored and %v with 10,000: %.3f times as much", ofFew[at], ofMany[at], ratio)
+	if ratio > most {
+		t.Errorf("%.3f times as much", ratio)
+	}
+}
+
+// TestTimeTellsNoKey: 20,000 samples, interleaved, of a key that begins like one that
+// is stored and of one that nobody has take the same time, by Welch's t-test. It is a
+// drill, for a machine that does nothing else: DRILLS=full.
+func TestTimeTellsNoKey(t *testing.T) {
+	if os.Getenv("DRILLS") != "full" {
+		t.Skip("DRILLS=full has it measured")
+	}
+	d, text := callers(t)
+	known := text["one"]
+	// The whole of a known key but for its end, with a checksum that is right: as near
+	// as one can come without the secret.
+	var near string
+	for _, c := range "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz" {
+		if byte(c) != known[46] {
+			near = identity.WithChecksum(known[:46] + string(c))
+			break
+		}
+	}
+	stranger, _ := identity.NewKey()
+	headers := [2]http.Header{{"Authorization": {"Bearer " + near}}, {"Authorization": {"Bearer " + stranger.Reveal()}}}
+	const samples, batch = 20_000, 64
+	var took [2][]float64
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	for i := range samples {
+		which := (i ^ i>>1) & 1 // near, stranger, stranger, near: neither is always first
+		began := time.Now()
+		for range batch {
+			if _, err := d.Authenticate(headers[which], noon); err == nil {
+				t.Fatal("a stranger was let in")
+			}
+		}
+		took[which] = append(took[which], float64(time.Since(began)))
+	}
+	welch := func(a, b []float64) float64 {
+		ma, va := moments(a)
+		mb, vb := moments(b)
+		return (ma - mb) / math.Sqrt(va/float64(len(a))+vb/float64(len(b)))
+	}
+	// What interrupts a sample is not its own: the slowest twentieth of each is left out.
+	for i := range took {
+		slices.Sort(took[i])
+		took[i] = took[i][:len(took[i])*19/20]
+	}
+	score := welch(took[0], took[1])
+	t.Logf("Welch's t over 2 x %d samples is %.2f", len(took[0]), score)
+	if math.Abs(score) >= 4.5 {
+		t.Errorf("t is %.2f: time tells them apart", score)
+	}
+}
+
+func moments(x []float64) (mean, variance float64) {
+	for _, v := range x {
+		mean += v
+	}
+	mean /= float64(len(x))
+	for _, v := range x {
+		variance += (v - mean) * (v - mean)
+	}
+	return mean, variance / float64(len(x)-1)
+}
