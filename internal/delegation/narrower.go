@@ -54,7 +54,7 @@ func asked(leaf *Claims, ask *Ask) *fault {
 	switch {
 	case leaf.Actor.Agent != agentPrefix+ask.Agent:
 		return &fault{reason: WrongAgent, detail: "it is for another agent than the one that calls"}
-	case ask.User == "" || leaf.User != userPrefix+ask.User:
+	case leaf.User != userPrefix+ask.User: // which no link is where it is nobody
 		return &fault{reason: WrongUser, detail: "it is of another user than on_behalf_of"}
 	case leaf.Tenant != ask.Tenant:
 		return &fault{reason: WrongTenant, detail: "it is of another tenant than the caller"}

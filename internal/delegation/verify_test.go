@@ -201,6 +201,19 @@ func TestOneSpelling(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { wantReason(t, verify(text, ask(2)), delegation.Malformed) })
 	}
+	// One that would hold if it were shorter.
+	for _, details := range []int{20, 40} {
+		text := field(chainOf(1, func(l *link) {
+			all := l.claims["authorization_details"].([]any)
+			for range details {
+				all = append(all, grant("github", []string{"read"}, object{"owner": object{"const": strings.Repeat("x", 100)}}))
+			}
+			l.claims["authorization_details"] = all
+		}))
+		if v := verify(text, ask(1)); v.Holds != (len(text) <= delegation.MaxBytes) || v.Holds != (details == 20) {
+			t.Errorf("%d bytes: %+v", len(text), v)
+		}
+	}
 	if v := verify(jws(header+"}", claims+"}", rootKey), ask(1)); !v.Holds {
 		t.Errorf("what these were made of does not hold: %+v", v)
 	}
