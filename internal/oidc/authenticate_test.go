@@ -114,6 +114,7 @@ func TestWhichTokensAreTaken(t *testing.T) {
 	good, at := with(m{}), func(d time.Duration) int64 { return noon.Add(d).Unix() }
 	kid := w.idp.Signer().Kid
 	part := strings.Split(good, ".")
+	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_" // of base64url; the last of 64 bytes' has four bits to spare
 	payload := func(more string) string {
 		return `{"iss":"` + w.idp.URL + `","aud":"agentgate","sub":"alice","azp":"web","exp":9999999999` + more + `}`
 	}
@@ -149,6 +150,7 @@ func TestWhichTokensAreTaken(t *testing.T) {
 		{"another token's signature", part[0] + "." + strings.Split(with(m{"sub": "bob"}), ".")[1] + "." + part[2], "signature"},
 		{"a line end", part[0] + "." + part[1] + "\n." + part[2], "three parts"},
 		{"padding", good + "=", "three parts"},
+		{"bits that mean nothing", good[:len(good)-1] + string(alphabet[strings.IndexByte(alphabet, good[len(good)-1])|1]), "three parts"},
 		{"a space behind", good + " ", "three parts"},
 		{"a plus", strings.Replace(good, part[2], "+"+part[2][1:], 1), "three parts"},
 		{"four parts", good + ".e30", "three parts"},
