@@ -209,6 +209,13 @@ class Key:
         match = SIGNATURE.fullmatch(checkpoint.signatures)
         return bool(match) and self.signs(checkpoint, *match.groups())
 
+    def signs_a_part(self, checkpoint):
+        """Reports whether one of one or two signatures is by this key, as a border has them (section 4.5)."""
+        if not is_border(checkpoint):
+            return self.signed(checkpoint)
+        signatures = map(SIGNATURE.fullmatch, re.findall("[^\n]*\n|[^\n]+", checkpoint.signatures))
+        return any(found and self.signs(checkpoint, *found.groups()) for found in signatures)
+
     def open_anchor(self, text):
         """A checkpoint that was kept, of the log or of a tenant's tree: others may have signed it too."""
         checkpoint = parse_checkpoint(text + "\n")
@@ -268,7 +275,7 @@ class TenantTree(Tree):
 # ---- Removed entries (section 8): what is left of them is the roots of full subtrees.
 
 LEFT_OUT = re.compile(f'{{"left_out":{{"count":({NUMBER}),"root":"([A-Za-z0-9+/]{{43}}=)"}}}}')
-PRUNED = re.compile(f'{{"pruned":{{"v":1,"log":({TEXT}),"before":({NUMBER}),"no_tenant":({NUMBER})}}}}')
+PRUNED = re.compile(f'{{"pruned":{{"v":1,"log":({TEXT}),"before":({NUMBER}),"no_tenant":({NUMBER})(?:,"vkey":({TEXT}))?}}}}')
 TENANT = re.compile(f'{{"tenant":{{"name":({TEXT}),"size":({NUMBER}),"last":({NUMBER}),"waits":(true|false)}}}}')
 
 
@@ -285,6 +292,47 @@ def read_left_out(line, size, folded):
     return root, count, count if size and size // count % 2 == 0 else 0
 
 
+class Office:
+    """The key walk (section 4.5): the keys that were in office, one after the other, each with the entries before it."""
+
+    def __init__(self, origin, first=None):
+        self.origin, self.keys, self.borders = origin, [], []
+        if first is not None:
+            self.keys.append((key_or_none(first, origin), first, 0))
+
+    def now(self):
+        return self.keys[-1][0] if self.keys else None
+
+    def has(self, text):
+        return any(text == known for _, known, _ in self.keys)
+
+    def hand_over(self, checkpoint, named):
+        """A checkpoint with two signatures, behind the record that named a key, or behind another (None)."""
+        old, new = self.now(), named and key_or_none(json.loads(named), self.origin)
+        signatures = SIGNATURE.findall(checkpoint.signatures)
+        if not old or not new or not re.fullmatch(f"(?:{SIGNATURE.pattern}){{2}}", checkpoint.signatures):
+            raise Fault("a checkpoint with two signatures that does not stand behind the record of a key of this log")
+        if any(known.hash(self.origin) == new.hash(self.origin) for known, _, _ in self.keys):
+            raise Fault("a key takes over that was in office before")
+        if not old.signs(checkpoint, *signatures[0]) or not new.signs(checkpoint, *signatures[1]):
+            raise Fault("the log is handed over, but not signed by the old key and then by the new one")
+        self.keys.append((new, new.text, checkpoint.size))
+        self.borders.append((checkpoint.body, checkpoint.signatures))
+
+
+def key_or_none(text, origin):
+    """The key of a log of that origin, as a header or a record names it."""
+    try:
+        key = Key(text)
+    except Distrust:
+        return None
+    return key if key.origin == origin else None
+
+
+def is_border(checkpoint):
+    return len(re.findall("[^\n]*\n|[^\n]+", checkpoint.signatures)) == 2
+
+
 class Pruned:
     """The file `pruned`."""
 
@@ -296,9 +344,14 @@ class Pruned:
         match = self.next_line(PRUNED)
         self.log, self.before, self.strangers = json.loads(match[1]), int(match[2]), int(match[3])
         self.tree, self.tenants, self.waiting = Tree(), {}, OrderedDict()
+        self.office = Office(self.log, match[4] and json.loads(match[4]))
+        if match[4] == '""':
+            raise Fault("the file pruned is not in its one spelling")
         if not 0 < self.before <= MOST:
             raise Fault("the file pruned is of no entry")
         self.read_tree(self.tree, self.before)
+        if len(self.office.keys) == 1:
+            raise Fault("the file pruned names a first key, and no other after it")
         counted, last_name = self.strangers, None
         while self.lines:
             match = self.next_line(TENANT)
@@ -327,13 +380,29 @@ class Pruned:
 
     def read_tree(self, tree, size):
         folded = 0
-        while self.lines and self.lines[0].startswith(b'{"left_out":'):
+        while self.lines and (self.lines[0].startswith(b'{"left_out":') or tree is self.tree and self.lines[0].startswith(b'{"v":')):
+            if self.lines[0].startswith(b'{"v":'):
+                self.read_border()
+                folded = 0
+                continue
             root, count, folded = read_left_out(self.lines.pop(0), tree.size if tree else 0, folded)
             tree = tree or TenantTree(self.log, root)
             tree.add(root, count)
         if not tree or tree.size != size:
             raise Fault("the file pruned does not have as many leaves as it says")
         return tree
+
+    def read_border(self):
+        """A key's record among the left-outs, and the border behind it."""
+        line = self.lines.pop(0)
+        record = parse_record(line)
+        checkpoint = self.lines and parse_checkpoint_line(self.lines.pop(0))
+        self.tree.add(leaf_hash(line))
+        if record["kind"] != "key" or self.tree.size < 2 or self.tree.size > self.before or not checkpoint or not is_border(checkpoint):
+            raise Fault("in the file pruned, a record that is none of a key that took over")
+        if (checkpoint.origin, checkpoint.size, checkpoint.root) != (self.log, self.tree.size, self.tree.root()):
+            raise Fault("in the file pruned, a border that is not of the entries before it")
+        self.office.hand_over(checkpoint, record["vkey"])
 
 
 # ---- The walk (section 6).
@@ -346,8 +415,12 @@ def begins(record):
 class Log:
     """What is known of a log after so many lines."""
 
-    def __init__(self, key, anchor):
-        self.key, self.anchor = key, anchor         # the anchor may be of a tenant's tree
+    def __init__(self, key):
+        self.key, self.anchor = key, None           # the anchor may be of a tenant's tree
+        self.office = Office(key.origin)            # the keys of the log, as far as it was read
+        self.named, self.over = None, False         # by the last entry, a key's record; the last line was a border
+        self.headed = False                         # a header was read
+        self.stored = self.anchor_key = None        # the file `checkpoint`, and the key that has signed it; who has signed the anchor
         self.tree = Tree()                          # of all entries
         self.tenants = {}                           # each one's tree
         self.strangers = 0                          # records without a tenant
@@ -374,6 +447,43 @@ class Log:
     def tenant_anchored(self):
         return self.anchor is not None and self.anchor.origin != self.key.origin
 
+    def candidates(self, path):
+        """The keys that may have signed, before the walk is known: the trusted one, and those that the log names."""
+        found = [self.key]
+        folder = os.path.join(path, "receipts")
+        folder = folder if os.path.isdir(folder) else path
+        try:
+            pruned = read_if_there(os.path.join(folder, "pruned"))
+            if pruned is not None:
+                found += [key for key, _, _ in Pruned(pruned).office.keys]
+        except (Fault, OSError):
+            pass
+        try:
+            for name in segment_names(folder):
+                with open(os.path.join(folder, name), "rb") as file:
+                    header = spelled(HEADER, file.readline(LONGEST + 1)[:-1])
+                found.append(header and key_or_none(json.loads(header["vkey"]), self.key.origin))
+        except (Unreadable, OSError):
+            pass
+        known = []
+        for key in found:
+            if key and key.origin == self.key.origin and key.hash(key.origin) not in [other.hash(key.origin) for other in known]:
+                known.append(key)
+        return known
+
+    def open_anchor(self, path, text):
+        """The anchor, by any key that the log may have."""
+        reason = None
+        for key in self.candidates(path):
+            try:
+                anchor = key.open_anchor(text)
+            except Distrust as refused:
+                reason = reason or refused
+                continue
+            self.anchor, self.anchor_key = anchor if anchor.size else None, key
+            return
+        raise reason
+
     def read(self, path, progress):
         if not stat.S_ISDIR(os.stat(path).st_mode):
             empty = "" if os.path.getsize(path) else " (it is empty)"
@@ -381,7 +491,7 @@ class Log:
         folder = os.path.join(path, "receipts")
         folder = folder if os.path.isdir(folder) else path
         stored_file = os.path.join(folder, "checkpoint")
-        stored = self.read_stored(stored_file)  # first: a log that is being written only grows
+        stored = self.read_stored(stored_file, self.candidates(path))  # first: a log that is being written only grows
         self.pruned_file = os.path.join(folder, "pruned")
         self.pruned_text = read_if_there(self.pruned_file)  # before the segments too
         self.files = [os.path.join(folder, name) for name in segment_names(folder)]
@@ -412,11 +522,25 @@ class Log:
             raise Fault(self.pruned_fault)
         if self.pruned and not 0 < self.proven <= self.covered:
             raise Fault("no entry under a signature says that entries were removed, and that the file pruned is what is left")
+        self.judge_keys()
+
+    def judge_keys(self):
+        """Holds who has signed against the key walk (section 4.5)."""
+        if self.office.keys and not self.office.has(self.key.text):
+            raise Fault("the trusted key has signed here, and the log was never handed over to it")
+        if self.stored:
+            checkpoint, by = self.stored
+            if by.text != self.key.text and not self.office.has(by.text):
+                raise Fault("the file checkpoint is signed by a key that was never in office")
+            if is_border(checkpoint) and (checkpoint.body, checkpoint.signatures) not in self.office.borders:
+                raise Fault("the file checkpoint has two signatures, and is none with which this log was handed over")
+        if self.anchor_key and self.anchor_key.text != self.key.text and not self.office.has(self.anchor_key.text):
+            raise Distrust("the anchor is signed by a key that was never in office")
 
     def begin(self, pruned):
         """Goes on behind removed entries as if they had been read (section 8)."""
         self.pruned, self.tree, self.tenants, self.waiting = pruned, pruned.tree, pruned.tenants, pruned.waiting
-        self.strangers, self.covered = pruned.strangers, pruned.before
+        self.strangers, self.covered, self.office = pruned.strangers, pruned.before, pruned.office
         there = [(file, size) for file, size in zip(self.files, self.sizes) if int(os.path.basename(file)[:20]) >= pruned.before]
         self.files, self.sizes = [file for file, _ in there], [size for _, size in there]
         for size in sorted(self.marks):
@@ -435,7 +559,7 @@ class Log:
         """Reports whether entries were removed since this began to read."""
         return self.pruned_file is not None and read_if_there(self.pruned_file) not in (None, self.pruned_text)
 
-    def read_stored(self, path):
+    def read_stored(self, path, candidates):
         """The file `checkpoint`; None where it is missing, or never reached the disk."""
         try:
             with open(path, "rb") as file:
@@ -445,9 +569,12 @@ class Log:
         if not note.strip(b"\0"):
             return None
         checkpoint = parse_checkpoint(note.decode(errors="replace"))
-        self.stored_fault = not checkpoint or not self.is_ours(checkpoint)
+        signed = checkpoint and (re.match if is_border(checkpoint) else re.fullmatch)(SIGNATURE, checkpoint.signatures)
+        by = [key for key in candidates if signed and checkpoint.origin == key.origin and key.signs(checkpoint, *signed.groups())]
+        self.stored_fault = not by
         if self.stored_fault:
             return None
+        self.stored = checkpoint, by[0]
         self.counts["checkpoints"] += 1
         return checkpoint
 
@@ -464,7 +591,8 @@ class Log:
                 self.read_lines(file)
         except Fault as fault:
             offset = self.place[2]
-            signed_behind = max(self.marks, default=0) > self.tree.size or self.signed_in(path, size, offset, self.tree.size)
+            signed_behind = max(self.marks, default=0) > self.tree.size or (
+                self.office.now() is not None and self.signed_in(path, size, offset, self.tree.size, self.office.now()))
             if isinstance(fault, Broken) and is_last and not signed_behind:
                 self.counts["torn_bytes"], self.cut_short = size - offset, True
                 return
@@ -472,19 +600,16 @@ class Log:
                 fault.entry = self.tree.size  # of a fault in a line that is no entry the next one is named
             raise
 
-    def signed_in(self, path, end, offset=0, size=-1):
-        """Reports whether a checkpoint of more than `size` entries, signed by the key, stands between two offsets."""
+    def signed_in(self, path, end, offset=0, size=-1, key=None):
+        """Reports whether a checkpoint of more than `size` entries, signed by a key, stands between two offsets."""
         if end <= offset:
             return False
         with open(path, "rb") as file, mmap.mmap(file.fileno(), end, access=mmap.ACCESS_READ) as data:
             for match in re.compile(rb'(\{"checkpoint":"[^"\n]*"\})\n').finditer(data, offset):
                 checkpoint = parse_checkpoint_line(match[1])
-                if checkpoint and checkpoint.size > size and self.is_ours(checkpoint):
+                if checkpoint and checkpoint.size > size and checkpoint.origin == key.origin and key.signs_a_part(checkpoint):
                     return True
         return False
-
-    def is_ours(self, checkpoint):
-        return checkpoint.origin == self.key.origin and self.key.signed(checkpoint)
 
     def next_line(self, file):
         """The next line without its LF; None at the end of the file."""
@@ -519,22 +644,36 @@ class Log:
         if self.pruned and log != self.pruned.log:
             raise Fault("the file pruned is of another log")
         self.log_key = self.log_key or vkey
-        if (log, vkey) != (self.key.origin, self.key.text):
-            if not self.counts["checkpoints"] and not any(map(self.signed_in, self.files, self.sizes)):
+        if not self.office.keys:
+            self.office = Office(log, vkey)
+        elif self.office.keys[-1][1] != vkey:
+            raise Fault(f"the header names another key than the one in office, {header['vkey']}")
+        if log != self.key.origin or not self.headed and not self.office.has(self.key.text):
+            stored = self.stored and self.stored[1].text == self.key.text
+            if not stored and not any(self.signed_in(file, size, key=self.key) for file, size in zip(self.files, self.sizes)):
                 raise Distrust(f"this is another log, of the key {header['vkey']}")
-            raise Fault(f"the header names another key, {header['vkey']}")
+            if log != self.key.origin:
+                raise Fault(f"the header names another log, {header['log']}")
+        self.headed = True
 
     def read_checkpoint(self, line):
         checkpoint = parse_checkpoint_line(line)
         if not checkpoint or (checkpoint.origin, checkpoint.size) != (self.key.origin, self.tree.size):
             raise Broken("not a checkpoint of the entries before it")
-        signed = self.is_ours(checkpoint)
+        key = self.office.now()
+        signed = key is not None and (key.signs_a_part if is_border(checkpoint) else key.signed)(checkpoint)
         if checkpoint.root != self.tree.root():
             raise self.differs(f"the checkpoint in line {self.place[1]}") if signed else Broken("another root, and not signed")
-        if not signed:
-            raise Fault("the checkpoint is not signed by the trusted key, or in another spelling")
+        if is_border(checkpoint):
+            self.office.hand_over(checkpoint, self.named)
+            self.over = self.end < self.size
+        elif not signed:
+            raise Fault("the checkpoint is not signed by the key in office, or in another spelling")
         self.counts["checkpoints"] += 1
         self.hold()
+        if self.over:
+            self.place = (self.place[0], self.place[1] + 1, self.end)
+            raise Fault("something stands behind the border, which is the last line of its segment", self.tree.size)
 
     def hold(self):
         """All entries up to here are what the key has signed."""
@@ -575,7 +714,7 @@ class Log:
         self.check_receipt(record["id"], kind, begins(record))
         if kind == "pruned" and self.pruned and (int(record["before"]), record["remains"]) == (self.pruned.before, self.pruned.sha256):
             self.proven = self.proven or self.tree.size + 1
-        if self.tree.size == 0 and (kind != "key" or record["vkey"] != f'"{self.key.text}"'):
+        if self.tree.size == 0 and (kind != "key" or json.loads(record["vkey"] or '""') != self.office.keys[0][1]):
             raise Fault("the first entry is not the record of the log's key")
         if not tenant:
             self.strangers += 1
@@ -583,6 +722,7 @@ class Log:
             tree = self.tenants.setdefault(tenant, tree or TenantTree(self.key.origin, leaf))
             tree.add(leaf)
             self.waiting.setdefault(tenant, tree)
+        self.named = record["vkey"] if kind == "key" and self.tree.size else None
         self.tree.add(leaf)
         if tenant and self.tenant_anchored() and (tree.origin, tree.size) == (self.anchor.origin, self.anchor.size):
             self.tree_met = tree.root() == self.anchor.root
@@ -860,9 +1000,10 @@ def verify(path, vkey_file, anchor_file=None, progress=lambda entries: None, sal
             return 0, report
         if salt is not None:
             raise Distrust("--salt and --params go with the proof of one receipt")
-        anchor = key.open_anchor(read_given(anchor_file)) if anchor_file is not None else None
-        anchor = anchor if anchor and anchor.size else None
+        given = read_given(anchor_file) if anchor_file is not None else None
         if is_export(path):
+            anchor = key.open_anchor(given) if given is not None else None
+            anchor = anchor if anchor and anchor.size else None
             export = Export(key, anchor)
             export.read(path)
             code, why = export.judge()
@@ -870,7 +1011,9 @@ def verify(path, vkey_file, anchor_file=None, progress=lambda entries: None, sal
             return code, report
         while True:
             try:
-                log = Log(key, anchor)
+                log = Log(key)
+                if given is not None:
+                    log.open_anchor(path, given)
                 log.read(path, progress)
                 break
             except (Fault, OSError):
@@ -888,7 +1031,7 @@ def verify(path, vkey_file, anchor_file=None, progress=lambda entries: None, sal
     report.update(verdict=VERDICTS[code], why=why)
     if log and code in (0, 1, 4):
         report.update(
-            log_key=log.log_key, size=log.tree.size, pruned=log.pruned.before if log.pruned else 0, root=base64.b64encode(log.tree.root()).decode(), covered=log.covered,
+            log_key=log.log_key, keys=[{"vkey": text, "from": since} for _, text, since in log.office.keys], size=log.tree.size, pruned=log.pruned.before if log.pruned else 0, root=base64.b64encode(log.tree.root()).decode(), covered=log.covered,
             anchor=0 if not log.anchor or log.tenant_anchored() else log.anchor.size, first=log.first, last=log.last, kinds=dict(log.kinds),
             tenants=len(log.tenants), repaired_tails=log.kinds["recovery"], gaps=log.kinds["gap"],
             intents_without_outcome=list(log.open.values()).count("intent"), summaries_without_end=list(log.open.values()).count("summary"),
@@ -944,6 +1087,8 @@ def show(report):
             rows.append(("pruned", f"< {report['pruned']}: the entries before this one were removed"))
         rows.append(("anchor", f"{report['anchor']} entries" if report["anchor"] else "none"))
         rows.append(("trusted key", report["trusted_key"]))
+        if len(report["keys"]) > 1:
+            rows += [("key from entry " + str(key["from"]), key["vkey"]) for key in report["keys"]]
     if "size" in report and not damage:
         rows += [("root", report["root"]), ("time", f"{report['first']} to {report['last']}"),
                  ("kinds", ", ".join(f"{count} {kind}" for kind, count in sorted(report["kinds"].items())))]

@@ -32,6 +32,7 @@ or refused. All of it works on the data folder, whether a gateway is running or 
 		c.receiptsOpenCommand(),
 		c.receiptsShredCommand(),
 		c.receiptsKeyCommand(),
+		c.receiptsRotateKeyCommand(),
 		c.receiptsCheckpointCommand(),
 	)
 	return cmd

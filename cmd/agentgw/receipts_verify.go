@@ -130,7 +130,11 @@ func printVerification(out io.Writer, r *receipts.Report) error {
 		fmt.Fprintf(w, "anchor\t%d records of tenant %s (%s)\n", t.Size, cell(t.Tenant), printable(t.Origin))
 	}
 	fmt.Fprintf(w, "trusted key\t%s\n", printable(r.TrustedKey))
-	if r.LogKey != "" && r.LogKey != r.TrustedKey {
+	if len(r.Keys) > 1 {
+		for _, k := range r.Keys {
+			fmt.Fprintf(w, "key from entry %d\t%s\n", k.From, cell(k.VKey))
+		}
+	} else if r.LogKey != "" && r.LogKey != r.TrustedKey {
 		fmt.Fprintf(w, "key in the log\t%s (not trusted)\n", cell(r.LogKey))
 	}
 	if r.StoppedAt == nil {

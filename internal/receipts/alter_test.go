@@ -804,7 +804,7 @@ var alterations = []alteration{
 // allAlterations are those above three times, and each respelling and story once
 // for whoever has no key, where it is a record's also for the holder of the log's.
 func allAlterations() []alteration {
-	list := slices.Repeat(alterations, 3)
+	list := slices.Concat(slices.Repeat(alterations, 3), slices.Repeat(borderAlterations, 2))
 	add := func(name, kinds, pattern, with string, bySigner, wrong bool) {
 		list = append(list, alteration{name, func(t *testing.T, r *mathrand.Rand, s *subject, w, other *written) bool {
 			if !rewrite(r, s, kinds, pattern, with) {

@@ -179,7 +179,7 @@ func TestSecondVerifierAgreesOnGoldenFiles(t *testing.T) {
 	s := startSecond(t)
 	keyFile := filepath.Join(t.TempDir(), "log.vkey")
 	asked := 0
-	for _, dir := range []string{golden, goldenGaps, goldenTrees, goldenEvery} {
+	for _, dir := range []string{goldenRotated, golden, goldenGaps, goldenTrees, goldenEvery} {
 		vkey := keyOf(t, dir)
 		write(t, keyFile, []byte(vkey+"\n"))
 		anchor := filepath.Join(dir, "receipts", "checkpoint")

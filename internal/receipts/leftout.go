@@ -25,13 +25,17 @@ type subtree struct {
 	first uint64
 	level int // of 2^level leaves
 	root  tlog.Hash
+
+	// Of what is kept of removed entries: the one leaf is shown, a key record, and
+	// the border behind it. See pruned.
+	line, border []byte
 }
 
 func (s subtree) count() uint64 { return 1 << s.level }
 
 // joins reports whether s and the subtree behind it are the halves of one.
 func (s subtree) joins(next subtree) bool {
-	return s.level == next.level && s.first+s.count() == next.first && s.first>>s.level&1 == 0
+	return s.line == nil && next.line == nil && s.level == next.level && s.first+s.count() == next.first && s.first>>s.level&1 == 0
 }
 
 // alone reports whether s begins with the tree's first leaf, from whose hash the
@@ -62,7 +66,7 @@ func parseLeftOut(line []byte, first uint64) (subtree, error) {
 	if err != nil || bits.OnesCount64(count) != 1 {
 		return subtree{}, errLeftOut
 	}
-	s := subtree{first, bits.TrailingZeros64(count), root}
+	s := subtree{first: first, level: bits.TrailingZeros64(count), root: root}
 	if !rendersAs(line, appendLeftOut(make([]byte, 0, len(line)+1), s)) {
 		return subtree{}, errLeftOut
 	}
@@ -82,7 +86,7 @@ func (r *run) add(s subtree) {
 	list := *r
 	for len(list) > 0 && list[len(list)-1].joins(s) && !list[len(list)-1].alone() {
 		last := list[len(list)-1]
-		s = subtree{last.first, last.level + 1, tlog.NodeHash(last.root, s.root)}
+		s = subtree{first: last.first, level: last.level + 1, root: tlog.NodeHash(last.root, s.root)}
 		list = list[:len(list)-1]
 	}
 	*r = append(list, s)

@@ -223,22 +223,30 @@ func oneSpelling(s note.Signature) error {
 // with: it has exactly one signature, and whose that is matters only once all is
 // in its one spelling.
 func openStored(signed []byte, known note.Verifiers) (checkpoint, error) {
+	c, _, err := openStoredBy(signed, known)
+	return c, err
+}
+
+// openStoredBy also returns the hash of the key that has signed.
+func openStoredBy(signed []byte, known note.Verifiers) (c checkpoint, by uint32, err error) {
 	text, ok := noteText(signed)
 	if !ok {
-		return checkpoint{}, errors.New("not a signed note")
+		return c, 0, errors.New("not a signed note")
 	}
-	c, err := parseCheckpoint(text)
-	if err != nil {
-		return checkpoint{}, err
+	if c, err = parseCheckpoint(text); err != nil {
+		return c, 0, err
 	}
 	name, signature, _ := strings.Cut(strings.TrimPrefix(string(signed[len(text)+1:]), "— "), " ")
 	signature = strings.TrimSuffix(signature, "\n")
 	if err := oneSpelling(note.Signature{Base64: signature}); err != nil {
-		return checkpoint{}, err
+		return c, 0, err
 	}
 	if !bytes.Equal(signed, fmt.Appendf(nil, "%s\n— %s %s\n", text, name, signature)) {
-		return checkpoint{}, errors.New("the checkpoint has not exactly one signature")
+		return c, 0, errors.New("the checkpoint has not exactly one signature")
 	}
-	_, err = note.Open(signed, known)
-	return c, err
+	n, err := note.Open(signed, known)
+	if err != nil {
+		return c, 0, err
+	}
+	return c, n.Sigs[0].Hash, nil
 }

@@ -100,6 +100,7 @@ type Log struct {
 	dir       string // the data folder
 	folder    string // dir/receipts
 	key       *signing
+	heir      *signing // that waits to take over; nil: none does
 	clock     clockwork.Clock
 	replica   string
 	interval  bool

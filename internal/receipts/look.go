@@ -20,7 +20,8 @@ type looked struct {
 	record *Record   // of a record line; good as long as line is
 	leaf   tlog.Hash // of it
 	wrong  error     // why it is no record
-	forged error     // of a checkpoint line: why its signature is not by the looker's keys
+	forged error     // of a checkpoint line: why it is not signed by one of the looker's keys, alone
+	by     uint32    // and the hash of the one that it is signed by
 }
 
 // looker is how lines are looked at. It is for one goroutine; a copy is another.
@@ -39,7 +40,7 @@ func (l *looker) look(x *looked) {
 	case l.signed != nil && bytes.HasPrefix(x.line, []byte(checkpointPrefix)):
 		var signed []byte
 		if signed, x.forged = parseCheckpointLine(x.line); x.forged == nil {
-			_, x.forged = openStored(signed, l.signed)
+			_, x.by, x.forged = openStoredBy(signed, l.signed)
 		}
 	}
 }

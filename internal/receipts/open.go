@@ -128,19 +128,34 @@ func open(dir, folder string, o Options) (*Log, *past, error) {
 	l.recent.keep = cmp.Or(o.keepRecent, keepRecent)
 	l.index = indexer{indexing: indexing{disk: o.disk, folder: folder, most: cmp.Or(o.indexBlock, blockEntries)},
 		every: cmp.Or(o.indexEvery, indexEvery), stopped: l.isClosing, logger: l.logger}
-	if l.anchor, err = anchorAt(o.Anchor, key.verify); err != nil {
+	if l.heir, err = heirOf(o.disk, dir, key); err != nil {
 		return nil, nil, err
 	}
-	p, err := l.load()
+	if l.pruned, err = readPruned(o.disk, folder); err != nil {
+		return nil, nil, err
+	}
+	if l.anchor, err = anchorAt(o.Anchor, keysNamed(o.disk, folder, newOfficeKey(key.vkey, key.origin), l.pruned).logs()); err != nil {
+		return nil, nil, err
+	}
+	p, w, err := l.read()
+	if err != nil {
+		return nil, nil, err
+	}
+	if l.heir != nil {
+		if w.tree.size == 0 {
+			return nil, nil, fmt.Errorf("%s waits to take over a log that has not begun: remove it", filepath.Join(dir, nextSigningKeyFile))
+		}
+		if err := l.handOver(p, w); err != nil {
+			return nil, nil, fmt.Errorf("handing over to the next key: %w; the next start goes on with it", err)
+		}
+		return open(dir, folder, o)
+	}
+	err = l.load(p, w)
 	return l, p, err
 }
 
 // load brings the log into the state that its files say.
-func (l *Log) load() (*past, error) {
-	p, w, err := l.read()
-	if err != nil {
-		return nil, err
-	}
+func (l *Log) load(p *past, w *walker) (err error) {
 	l.tree, l.branches, l.grown, l.next = w.tree, w.branches, w.grown, w.tree.size
 	l.tiles, l.byTree = w.tiles, w.byTree
 	if err := l.leaves.flush(); err != nil {
@@ -150,19 +165,22 @@ func (l *Log) load() (*past, error) {
 		l.logger.Warn("the hashes of removed entries are not what they were; the log goes on, but some of what is left can no longer be proven", "folder", l.folder, "error", err)
 	}
 	if err := l.removeLeftovers(); err != nil {
-		return nil, err
+		return err
 	}
 	if len(l.grown.waiting) > 0 {
 		l.unbound = l.clock.Now()
 	}
 	l.filling, l.wroteAt, l.missing = newBatch(l.next, 0), l.clock.Now(), make(counts)
+	if w.office.closed && p.last != w.tree.size {
+		p.begun, p.last, p.end, p.unsure = false, w.tree.size, 0, 0
+	}
 	if p.begun {
 		l.segment, err = openSegment(l.disk, l.folder, p.last, p.end)
 	} else {
-		l.segment, l.space.reserved, err = createSegment(l.disk, l.folder, 0, firstRoom, l.limit)
+		l.segment, l.space.reserved, err = createSegment(l.disk, l.folder, p.last, firstRoom, l.limit)
 	}
 	if err != nil {
-		return nil, err
+		return err
 	}
 	// Nothing is signed that is not on disk.
 	err = errors.Join(rewrite(l.segment.file, p.unsure, p.end), l.segment.sync())
@@ -170,11 +188,11 @@ func (l *Log) load() (*past, error) {
 		err = l.key.place(l.disk, l.dir) // a first start was killed before it could
 	}
 	if err != nil {
-		return nil, errors.Join(err, l.segment.file.Close())
+		return errors.Join(err, l.segment.file.Close())
 	}
 	signed, err := checkpoint{l.key.origin, l.tree.size, l.tree.root()}.sign(l.key.signer)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	l.began = l.firstTime()
 	l.newest.Store(&signed)
@@ -184,11 +202,11 @@ func (l *Log) load() (*past, error) {
 	l.signedIn = l.tree.size == 0 || w.lastCheckpoint == l.tree.size
 	l.published = l.tree.size == 0
 	if err := l.storeSigned(); err != nil {
-		return nil, errors.Join(err, l.segment.file.Close())
+		return errors.Join(err, l.segment.file.Close())
 	}
 	l.space.end = l.segment.size + headerRoom + frame
 	l.space.reserved = max(l.space.reserved, l.segment.size)
-	return p, nil
+	return nil
 }
 
 // begin appends what the start itself has to say, in one batch.

@@ -59,7 +59,7 @@ func (l *Log) read() (*past, *walker, error) {
 	case err != io.EOF:
 		return nil, nil, err
 	}
-	if d := checkpoints.check(l.key.verify); d != nil {
+	if d := checkpoints.check(); d != nil {
 		return nil, nil, d
 	}
 	if known != nil && known.Size > w.tree.size {
@@ -135,7 +135,7 @@ func (l *Log) resetLeaves() (err error) {
 func (l *Log) walker() *walker {
 	w := newWalker(l.folder)
 	w.reader.disk = l.disk
-	w.accept, w.origin, w.known = l.key.tagHolds, l.key.origin, l.key.verify
+	w.accept, w.acceptsOf, w.origin, w.believes = l.key.tagHolds, l.key.vkey, l.key.origin, true
 	w.begin(l.pruned)
 	l.anchor.pass(&w.tree)
 	return w
@@ -146,14 +146,15 @@ func (l *Log) walk(p *past, w *walker, known *checkpoint) (*newestCheckpoints, e
 	checkpoints := new(newestCheckpoints)
 	err := w.toEnd(func(e event) error {
 		switch e.kind {
-		case aHeader:
-			if e.header.VKey != l.key.vkey {
-				return &Damage{Position: e.at, Index: w.tree.size, What: "the header names another verifier key than this log's", signed: true}
-			}
 		case aCheckpoint:
-			checkpoints.add(e)
+			if !e.border { // whose signatures have been checked
+				checkpoints.add(e)
+			}
 			w.hold()
 		case aRecord:
+			if e.index == 0 && e.record.VKey != w.office.current().vkey {
+				return &Damage{Position: w.office.at, What: "the header names another verifier key than this log's", signed: true}
+			}
 			l.remember(p, e)
 			l.leaves.add(e.segment, e.leaf, e.before)
 			l.anchor.pass(&w.tree)
@@ -167,7 +168,26 @@ func (l *Log) walk(p *past, w *walker, known *checkpoint) (*newestCheckpoints, e
 	})
 	p.begun, p.last, p.end = w.reader.file != nil, w.reader.first, w.reader.offset
 	p.unsure = w.uncheckedFrom(p.last)
-	return checkpoints, err
+	return checkpoints, l.inOffice(w, err)
+}
+
+// inOffice returns err, with which the walk has ended, unless the log is then under
+// another key than this one: that is no log for it to write to.
+func (l *Log) inOffice(w *walker, err error) error {
+	now := w.office.current().vkey
+	handedOver := l.heir != nil && w.office.closed && now == l.heir.vkey
+	if len(w.office.keys) == 0 || now == l.key.vkey || handedOver {
+		return err
+	}
+	var damage *Damage
+	if errors.As(err, &damage) {
+		damage.signed = true // it is not this key's to cut
+		return err
+	}
+	if w.office.closed {
+		return fmt.Errorf("the log was handed over to the key %s, and %s holds another: bring that one back", now, filepath.Join(l.dir, signingKeyFile))
+	}
+	return &Damage{Position: w.office.at, Index: w.reader.first, What: "the header names another verifier key than this log's", signed: true}
 }
 
 // checkedSignatures is of how many checkpoint lines a start checks the signature,
@@ -192,11 +212,11 @@ func (c *newestCheckpoints) add(e event) {
 	c.next = (c.next + 1) % checkedSignatures
 }
 
-// check returns the first of them that known did not sign, or nil.
-func (c *newestCheckpoints) check(known note.Verifiers) *Damage {
+// check returns the first of them that the key in office did not sign, or nil.
+func (c *newestCheckpoints) check() *Damage {
 	for i := range c.ring {
 		e := c.ring[(c.next+i)%len(c.ring)]
-		if _, err := openStored(e.note, known); err != nil {
+		if _, err := openStored(e.note, e.key.known); err != nil {
 			return &Damage{Position: e.at, Index: e.claims.Size, What: "the checkpoint: " + err.Error(), signed: true}
 		}
 	}
@@ -217,7 +237,7 @@ func (l *Log) skim(known *checkpoint) (_ *past, _ *walker, ok bool) {
 	if err != io.EOF || w.torn() || w.loose != nil || l.pruned != nil && !p.proven || w.tree.size == 0 && !l.key.fresh || known != nil && known.Size > w.tree.size {
 		return nil, nil, false
 	}
-	if checkpoints.check(l.key.verify) != nil {
+	if checkpoints.check() != nil {
 		return nil, nil, false
 	}
 	if w.skimming.check(w.lastCheckpoint, l.key.tagHolds) != nil {

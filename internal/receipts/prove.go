@@ -290,7 +290,10 @@ func (s *signing) walk(folder string) (w *walker, newest checkpoint, signed []by
 	if err != nil {
 		return nil, newest, nil, err
 	}
-	newest, err = openStored(signed, s.verify)
+	newest, err = openSigned(signed, s.verify)
+	if err == nil && isBorder(signed) { // a proof's checkpoint has one signature
+		signed, err = newest.sign(s.signer)
+	}
 	if err != nil {
 		return nil, newest, nil, fmt.Errorf("the newest checkpoint: %w", err)
 	}

@@ -33,8 +33,9 @@ const (
 type pruned struct {
 	origin   string
 	before   uint64
-	noTenant uint64 // of the entries before it
-	all      run    // as leaves of the log's tree
+	noTenant uint64      // of the entries before it
+	all      run         // as leaves of the log's tree
+	keys     []officeKey // the key walk, where a border is among them
 	tenants  []prunedTenant
 	sum      string // SHA-256 of the file
 	bytes    int64  // of the file
@@ -73,7 +74,13 @@ func (p *pruned) append(dst []byte) []byte {
 	b.Write(appendPrunedLine(nil, p))
 	write := func(r run) {
 		for _, s := range r {
-			b.Write(appendLeftOut(nil, s))
+			if s.line == nil {
+				b.Write(appendLeftOut(nil, s))
+				continue
+			}
+			b.Write(s.line)
+			b.WriteByte('\n')
+			b.Write(appendCheckpointLine(nil, s.border))
 		}
 	}
 	write(p.all)
@@ -88,7 +95,11 @@ func (p *pruned) append(dst []byte) []byte {
 
 func appendPrunedLine(dst []byte, p *pruned) []byte {
 	dst = appendText(append(dst, prunedPrefix+`{"v":1,"log":`...), p.origin, 0)
-	return fmt.Appendf(dst, `,"before":%d,"no_tenant":%d}}`+"\n", p.before, p.noTenant)
+	dst = fmt.Appendf(dst, `,"before":%d,"no_tenant":%d`, p.before, p.noTenant)
+	if len(p.keys) > 0 {
+		dst = appendText(append(dst, `,"vkey":`...), p.keys[0].vkey, 0)
+	}
+	return append(dst, "}}\n"...)
 }
 
 func appendTenantLine(dst []byte, t prunedTenant, size uint64) []byte {
@@ -136,6 +147,7 @@ func parsePruned(text []byte) (*pruned, error) {
 	var p *pruned
 	var tree *run // that is being read
 	var want, counted uint64
+	var border bool // is to be the next line
 	for line := range bytes.Lines(text) {
 		line, whole := bytes.CutSuffix(line, []byte("\n"))
 		var err error
@@ -146,6 +158,12 @@ func parsePruned(text []byte) (*pruned, error) {
 			if p, err = parsePrunedLine(line); err == nil {
 				tree, want, counted = &p.all, p.before, p.noTenant
 			}
+		case border:
+			err = p.readBorder(line)
+			border = false
+		case bytes.HasPrefix(line, []byte(`{"v":`)) && tree == &p.all && tree.size() < want:
+			err = tree.readKey(line)
+			border = true
 		case bytes.HasPrefix(line, []byte(leftOutPrefix)):
 			err = tree.read(line)
 		default:
@@ -164,7 +182,7 @@ func parsePruned(text []byte) (*pruned, error) {
 			return nil, err
 		}
 	}
-	if p == nil || tree.size() != want || counted != p.before || !inOrder(p.tenants) {
+	if p == nil || border || tree.size() != want || counted != p.before || !inOrder(p.tenants) || len(p.keys) == 1 {
 		return nil, errPruned
 	}
 	sum := sha256.Sum256(text)
@@ -185,18 +203,62 @@ func (r *run) read(line []byte) error {
 	return nil
 }
 
+// readKey takes the record of a key that has taken over, as the next leaf.
+func (r *run) readKey(line []byte) error {
+	rec, err := ParseRecord(line)
+	if err != nil {
+		return err
+	}
+	if rec.Kind != KindKey || r.size() == 0 {
+		return errPruned
+	}
+	*r = append(*r, subtree{first: r.size(), root: tlog.RecordHash(line), line: bytes.Clone(line)})
+	return nil
+}
+
+// readBorder takes the border behind it, which has to hold.
+func (p *pruned) readBorder(line []byte) error {
+	signed, err := parseCheckpointLine(line)
+	if err != nil {
+		return err
+	}
+	text, _ := noteText(signed)
+	c, err := parseCheckpoint(text)
+	if err != nil {
+		return err
+	}
+	if tree := p.all.frontier(); c != (checkpoint{p.origin, tree.size, tree.root()}) || len(p.keys) == 0 {
+		return errPruned
+	}
+	last := &p.all[len(p.all)-1]
+	rec, err := ParseRecord(last.line)
+	if err != nil {
+		return err
+	}
+	walk := office{keys: p.keys, named: rec.VKey}
+	if err := walk.border(signed, c); err != nil {
+		return err
+	}
+	last.border, p.keys = signed, walk.keys
+	return nil
+}
+
 func parsePrunedLine(line []byte) (*pruned, error) {
 	var l struct {
 		Pruned struct {
 			Log      string `json:"log"`
 			Before   uint64 `json:"before"`
 			NoTenant uint64 `json:"no_tenant"`
+			VKey     string `json:"vkey"`
 		} `json:"pruned"`
 	}
 	if json.Unmarshal(line, &l) != nil {
 		return nil, errPruned
 	}
 	p := &pruned{origin: l.Pruned.Log, before: l.Pruned.Before, noTenant: l.Pruned.NoTenant}
+	if l.Pruned.VKey != "" {
+		p.keys = []officeKey{newOfficeKey(l.Pruned.VKey, p.origin)}
+	}
 	if !rendersAs(line, appendPrunedLine(nil, p)) || p.before == 0 || p.before > maxLeaves || p.noTenant > p.before {
 		return nil, errPruned
 	}
@@ -262,7 +324,12 @@ func newPruning(p *pruned) *pruning {
 
 // take takes the next entry.
 func (g *pruning) take(e event) {
-	g.all.add(subtree{first: e.index, root: e.leaf})
+	g.undecided()
+	leaf := subtree{first: e.index, root: e.leaf}
+	if e.record.Kind == KindKey && e.index > 0 {
+		leaf.line = bytes.Clone(e.line)
+	}
+	g.all.add(leaf)
 	name := strings.Clone(e.record.Tenant) // a record's texts are parts of its line
 	if name == "" {
 		g.noTenant++
@@ -277,9 +344,27 @@ func (g *pruning) take(e event) {
 	t.last = e.index + 1
 }
 
-// done returns what is kept, of a log in which those tenants wait.
-func (g *pruning) done(origin string, waiting []string) *pruned {
-	p := &pruned{origin: origin, before: g.all.size(), noTenant: g.noTenant, all: g.all}
+// border takes the border behind the last entry.
+func (g *pruning) border(signed []byte) { g.all[len(g.all)-1].border = signed }
+
+// undecided puts the last entry among those that are not shown, where it is a key's
+// record behind which no border came.
+func (g *pruning) undecided() {
+	if n := len(g.all); n > 0 && g.all[n-1].line != nil && g.all[n-1].border == nil {
+		leaf := g.all[n-1]
+		leaf.line, g.all = nil, g.all[:n-1]
+		g.all.add(leaf)
+	}
+}
+
+// done returns what is kept, of a log in which those tenants wait, with that key
+// walk as far.
+func (g *pruning) done(origin string, waiting []string, keys []officeKey) *pruned {
+	g.undecided()
+	if len(keys) < 2 {
+		keys = nil // no border is among what is removed
+	}
+	p := &pruned{keys: keys, origin: origin, before: g.all.size(), noTenant: g.noTenant, all: g.all}
 	for _, name := range waiting {
 		g.tenants[name].waits = true
 		p.tenants = append(p.tenants, *g.tenants[name])
@@ -326,7 +411,7 @@ func (w *walker) begin(p *pruned) {
 	if p == nil {
 		return
 	}
-	w.reader.from, w.origin = p.before, p.origin
+	w.reader.from, w.origin, w.office.keys = p.before, p.origin, p.keys
 	w.tree, w.held, w.lastCheckpoint = p.all.frontier(), p.before, p.before
 	w.tiles = make([]tlog.Hash, p.before>>tileHeight)
 	if p.noTenant > 0 {

@@ -77,7 +77,7 @@ func syncedAfter(f io.ReaderAt, from int64, size uint64, known note.Verifiers, o
 		}
 		// The line end before it may be what is damaged.
 		if signed, err := parseCheckpointLine(line[max(0, bytes.LastIndex(line, []byte(checkpointPrefix))):]); err == nil {
-			if c, err := openStored(signed, known); err == nil && c.Size > size {
+			if c, err := openSigned(signed, known); err == nil && c.Size > size {
 				return true, nil
 			}
 		}

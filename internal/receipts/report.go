@@ -1,8 +1,10 @@
 package receipts
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -37,7 +39,11 @@ type Report struct {
 	Damage  *Damage `json:"damage,omitempty"` // the first entry that does not hold, where it is one
 
 	TrustedKey string `json:"trusted_key"`       // as given
-	LogKey     string `json:"log_key,omitempty"` // as the log says: shown, never trusted
+	LogKey     string `json:"log_key,omitempty"` // as the first header says: shown, never trusted
+	// Keys are the log's key walk: those that were in office one after the other.
+	// The trusted key is one of them, and vouches for the others, unless the verdict
+	// says otherwise.
+	Keys []WalkedKey `json:"keys"`
 
 	// StoppedAt, where set, is the entry at which reading stopped because of a
 	// fault: nothing after it was looked at, and all that is said below is of the
@@ -79,6 +85,12 @@ type Report struct {
 	NotProven []string `json:"not_proven"`
 }
 
+// WalkedKey is a key that was in office.
+type WalkedKey struct {
+	VKey string `json:"vkey"`
+	From uint64 `json:"from"` // the first entry after its border; 0 of the first key
+}
+
 // TreeAnchor is a checkpoint of a tenant's tree.
 type TreeAnchor struct {
 	Origin string `json:"origin"`
@@ -106,6 +118,7 @@ func (v *verification) conclude() {
 	if v.unproven != nil {
 		v.blame(v.unproven)
 	}
+	stranger := v.judgeKeys()
 	var damage *Damage
 	switch {
 	case errors.Is(v.fault, errAnotherLog):
@@ -114,6 +127,8 @@ func (v *verification) conclude() {
 		r.Verdict, r.Damage, r.Why = Broken, damage, damage.Error()
 	case v.fault != nil:
 		r.Verdict, r.Why = Broken, v.fault.Error()
+	case stranger:
+		r.Verdict, r.Why = Untrusted, "the anchor is signed by a key that the log names and that was never in office"
 	case r.Size == 0 && v.anchor != nil:
 		r.Verdict, r.Why = Broken, "the log is empty, and there is an anchor"
 	case r.Size == 0:
@@ -138,6 +153,36 @@ func (v *verification) conclude() {
 	}
 	r.Sealed = r.Sealed && r.Verdict != Broken
 	v.explain()
+}
+
+// judgeKeys holds who has signed against the key walk. It reports whether the anchor
+// is by one who is not in it.
+func (v *verification) judgeKeys() (stranger bool) {
+	r := v.report
+	walk := office{keys: v.office}
+	for _, k := range v.office {
+		r.Keys = append(r.Keys, WalkedKey{k.vkey, k.from})
+	}
+	if len(v.office) > 0 && !walk.has(v.trusted.vkey) {
+		v.blame(errors.New("the given key has signed here, and the log was never handed over to it"))
+	}
+	if p := v.published; p != nil && p.by.vkey != v.trusted.vkey && !walk.has(p.by.vkey) {
+		v.blame(fmt.Errorf("%s is signed by a key that the log names and that was never in office", p.name))
+	} else if p != nil && isBorder(p.signed) && !slices.ContainsFunc(v.office, func(k officeKey) bool { return bytes.Equal(k.border, p.signed) }) {
+		v.blame(fmt.Errorf("%s has two signatures, and is none with which this log was handed over", p.name))
+	}
+	by := v.anchorBy()
+	return by != nil && by.vkey != v.trusted.vkey && !walk.has(by.vkey)
+}
+
+func (v *verification) anchorBy() *officeKey {
+	switch {
+	case v.anchor != nil:
+		return &v.anchor.by
+	case v.tenant != nil:
+		return &v.tenant.by
+	}
+	return nil
 }
 
 // removed reports whether there is an anchor and it cannot be met any more.

@@ -135,7 +135,9 @@ func (l *Log) remains(before uint64) (p *pruned, leaves []byte, err error) {
 	err = w.toEnd(func(e event) error {
 		switch {
 		case e.kind == aHeader && e.header.First == before:
-			p = g.done(w.origin, w.waiting())
+			p = g.done(w.origin, w.waiting(), w.office.keys)
+		case e.kind == aCheckpoint && e.border && p == nil:
+			g.border(e.note)
 		case e.kind == aRecord && p == nil:
 			g.take(e)
 			if e.record.Begins() {
@@ -145,7 +147,7 @@ func (l *Log) remains(before uint64) (p *pruned, leaves []byte, err error) {
 			}
 			leaves = binary.BigEndian.AppendUint64(append(leaves, e.leaf[:]...), e.before)
 		case e.kind == aCheckpoint && p != nil:
-			if _, err := openStored(e.note, l.key.verify); err != nil {
+			if _, err := openStored(e.note, e.key.known); err != nil && !e.border {
 				return &Damage{Position: e.at, Index: w.tree.size, What: "the checkpoint: " + err.Error(), signed: true}
 			}
 			return errCovered

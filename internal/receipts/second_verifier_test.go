@@ -250,6 +250,13 @@ func logsToAlter(t *testing.T) []*written {
 	l.Close()
 	pruned := prunedLog(t)
 
+	keys := rotatedLog(t, true)
+	without := rotatedLog(t, false)
+	later, removed := keptBy(t, "three keys", keys.dir), keptBy(t, "three keys, removed entries", prunedRotated(t, without))
+	first, between := *later, *removed
+	first.name, first.vkey, first.trees = "three keys, by the first", []byte(keys.vkeys[0]+"\n"), keys.trees
+	between.name, between.vkey = "three keys, removed entries, by the second", []byte(without.vkeys[1]+"\n")
+
 	tail, _, _ := unsignedTail(t)
 
 	list := []*written{
@@ -257,6 +264,7 @@ func logsToAlter(t *testing.T) []*written {
 		keptBy(t, "interval", interval), keptBy(t, "silences, and sealed", sealed), keptBy(t, "floods", floods), keptBy(t, "delegations", delegated),
 		keptBy(t, "removed entries", pruned), keptBy(t, "testdata/v1-pruned", goldenPruned),
 		keptBy(t, "a tail that nobody signed", tail),
+		later, removed, &first, &between, keptBy(t, "testdata/v1-rotated", goldenRotated),
 		keptBy(t, "testdata/v1", golden), keptBy(t, "testdata/v1-gaps", goldenGaps), keptBy(t, "testdata/v1-trees", goldenTrees),
 	}
 	list[1].trees, list[2].trees = trees, trees

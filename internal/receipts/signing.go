@@ -60,7 +60,9 @@ func signingOf(d disk, dir string, begun bool) (*signing, error) {
 	if !begun && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, errSigningKey)) {
 		// Half of one may be there, of a start that was killed. It has signed
 		// nothing: a segment is made only once the key is on disk.
-		s, err = createSigning(d, dir)
+		var id [16]byte
+		rand.Read(id[:])
+		s, err = createSigning(d, dir, newSigningKeyFile, originPrefix+hex.EncodeToString(id[:]))
 	}
 	if err != nil {
 		return nil, err
@@ -92,15 +94,13 @@ func loadSigning(d disk, dir, name string) (*signing, error) {
 	return s, nil
 }
 
-// createSigning makes a log id and a key and stores them under the name of a new key.
-func createSigning(d disk, dir string) (*signing, error) {
-	var id [16]byte
-	rand.Read(id[:])
-	skey, _, err := note.GenerateKey(rand.Reader, originPrefix+hex.EncodeToString(id[:]))
+// createSigning makes a key of the log of that origin and stores it in a file.
+func createSigning(d disk, dir, name, origin string) (*signing, error) {
+	skey, _, err := note.GenerateKey(rand.Reader, origin)
 	if err != nil {
 		return nil, err
 	}
-	path := filepath.Join(dir, newSigningKeyFile)
+	path := filepath.Join(dir, name)
 	// Half a key may be there, with any mode, or a link to somewhere else.
 	if err := d.remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err

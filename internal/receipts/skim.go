@@ -40,8 +40,8 @@ func skim(line []byte) (r Record, ok bool) {
 		r.Tenant = string(tenant)
 	}
 	r.Kind, r.ID, r.Seq = Kind(kind), string(id), seq
-	// Of heads and of what was removed all is wanted, and of a summary whether it ends one.
-	return r, r.Kind.Valid() && r.Kind != KindHeads && r.Kind != KindPruned && r.Kind != KindSummary
+	// Of heads, of keys and of what was removed all is wanted, and of a summary whether it ends one.
+	return r, r.Kind.Valid() && r.Kind != KindHeads && r.Kind != KindKey && r.Kind != KindPruned && r.Kind != KindSummary
 }
 
 // glanced are kind, id and time of a record line, where they are spelled as they are;

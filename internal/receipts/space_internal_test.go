@@ -1,6 +1,7 @@
 package receipts
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -35,7 +36,7 @@ func TestNoRecordTakesMoreThanWasKept(t *testing.T) {
 // TestTheFrameIsKeptToo: a batch of one, with the largest numbers, its checkpoint
 // line, and a segment's header.
 func TestTheFrameIsKeptToo(t *testing.T) {
-	key, err := createSigning(realDisk{}, t.TempDir())
+	key, err := createSigning(realDisk{}, t.TempDir(), newSigningKeyFile, originPrefix+strings.Repeat("0", 32))
 	if err != nil {
 		t.Fatal(err)
 	}

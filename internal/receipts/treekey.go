@@ -41,8 +41,9 @@ func treeVerifier(origin string, key ed25519.PublicKey) (note.Verifier, error) {
 
 // treeKeys are the verifier keys of a log and of the tenants' trees in it.
 type treeKeys struct {
-	log note.Verifier
-	key ed25519.PublicKey
+	log  note.Verifier
+	key  ed25519.PublicKey
+	vkey string // the log's
 }
 
 // newTreeKeys takes the log's verifier key.
@@ -59,7 +60,7 @@ func newTreeKeys(vkey string) (*treeKeys, error) {
 	if again, err := note.NewEd25519VerifierKey(log.Name(), key[1:]); err != nil || again != vkey {
 		return nil, errors.New("not in the one spelling of a key")
 	}
-	return &treeKeys{log, key[1:]}, nil
+	return &treeKeys{log, key[1:], vkey}, nil
 }
 
 // Verifier implements note.Verifiers.

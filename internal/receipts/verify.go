@@ -59,14 +59,18 @@ func (v *verification) verify(path, vkey string, anchor []byte) (*Report, error)
 	if err != nil {
 		return nil, errKey
 	}
-	v.keys, v.known = keys, note.VerifierList(keys.log)
-	v.origin = keys.log.Name()
+	v.origin, v.trusted = keys.log.Name(), newOfficeKey(vkey, keys.log.Name())
+	folder, err := Folder(path)
+	v.candidates = someKeys{v.trusted}
+	if err == nil {
+		removed, _ := readPruned(realDisk{}, folder)
+		v.candidates = keysNamed(realDisk{}, folder, v.trusted, removed)
+	}
 	if anchor != nil {
 		if done, err := v.readAnchor(anchor); done || err != nil {
 			return v.report, err
 		}
 	}
-	folder, err := Folder(path)
 	if err != nil {
 		return nil, err
 	}
@@ -106,6 +110,8 @@ func holdsLog(folder string) bool {
 type target struct {
 	checkpoint
 	name    string
+	by      officeKey // that has signed it; of a border, the older
+	signed  []byte
 	met     bool
 	removed bool // some of the entries that it covers were, so that it cannot be met
 }
@@ -113,16 +119,18 @@ type target struct {
 // treeTarget is a checkpoint of a tenant's tree that this tree has to meet.
 type treeTarget struct {
 	checkpoint
+	by officeKey
+
 	met, removed bool
 }
 
 type verification struct {
-	report   *Report
-	keys     *treeKeys
-	known    note.Verifiers // of what the log itself stores: its own key
-	origin   string
-	progress func(done, total int64)
-	ahead    int
+	report     *Report
+	trusted    officeKey
+	candidates someKeys // which may have signed: the trusted key, and those that the log names
+	origin     string
+	progress   func(done, total int64)
+	ahead      int
 
 	anchor    *target
 	published *target     // the checkpoint file
@@ -136,26 +144,36 @@ type verification struct {
 	lastKind  Kind
 	ids       closings
 	sums      summing
-	unsigned  *Damage // see walker.unsigned
-	unproven  error   // nothing speaks for what is left of removed entries
-	cutShort  bool    // the walk ended in a torn tail
+	office    []officeKey // the key walk
+	unsigned  *Damage     // see walker.unsigned
+	unproven  error       // nothing speaks for what is left of removed entries
+	cutShort  bool        // the walk ended in a torn tail
 	total     int64
 	readBytes int64
 }
 
 // readAnchor reads the anchor; done means that the report is final.
 func (v *verification) readAnchor(anchor []byte) (done bool, err error) {
-	c, why, err := openAnchor(anchor, v.keys)
+	by := v.trusted
+	c, why, err := openAnchor(anchor, v.trusted.trees)
+	for _, k := range v.candidates[1:] {
+		if err == nil && why == "" {
+			break
+		}
+		if other, otherwise, failed := openAnchor(anchor, k.trees); failed == nil && otherwise == "" {
+			c, why, err, by = other, "", nil, k
+		}
+	}
 	switch {
 	case err != nil:
 		return true, err
 	case why != "":
 	case c.Origin == v.origin:
-		v.anchor = &target{checkpoint: c, name: "the anchor"}
+		v.anchor = &target{checkpoint: c, name: "the anchor", by: by}
 		v.report.Anchor = c.Size
 		return false, nil
 	case c.Size > 0:
-		v.tenant = &treeTarget{checkpoint: c}
+		v.tenant = &treeTarget{checkpoint: c, by: by}
 		v.report.TreeAnchor = &TreeAnchor{Origin: c.Origin, Size: c.Size}
 		return false, nil
 	default:
@@ -199,13 +217,26 @@ func (v *verification) readCheckpointFile(folder string) error {
 	if len(bytes.Trim(signed, "\x00")) == 0 {
 		return nil
 	}
-	c, err := openStored(signed, v.known)
+	by := v.trusted
+	oldest := signed // of a border, under the older key's signature alone
+	if isBorder(signed) {
+		oldest = signedAlone(signed)[0]
+	}
+	c, err := openStored(oldest, by.known)
+	for _, k := range v.candidates[1:] {
+		if err == nil {
+			break
+		}
+		if other, failed := openStored(oldest, k.known); failed == nil {
+			c, err, by = other, nil, k
+		}
+	}
 	if err != nil {
 		v.fault = fmt.Errorf("the file %s: %w", checkpointFile, err)
 		return nil
 	}
 	v.report.Checkpoints++
-	v.published = &target{checkpoint: c, name: "the file " + checkpointFile}
+	v.published = &target{checkpoint: c, name: "the file " + checkpointFile, by: by, signed: signed}
 	if c.Origin != v.origin {
 		v.fault = fmt.Errorf("the file %s is of another log, %s", checkpointFile, c.Origin)
 	}
@@ -220,7 +251,7 @@ func (v *verification) walk(folder string) error {
 	w := newWalker(folder)
 	defer w.reader.close()
 	w.begin(v.pruned)
-	w.known = v.known
+	w.believes = true
 	firsts = slices.DeleteFunc(firsts, func(first uint64) bool { return first < w.reader.from })
 	v.report.Segments, v.total = len(firsts), bytesIn(folder)
 	if v.pruned != nil {
@@ -229,7 +260,7 @@ func (v *verification) walk(folder string) error {
 	if err := w.reader.bound(); err != nil {
 		return err
 	}
-	stop := w.look(looker{signed: v.known}, v.ahead)
+	stop := w.look(looker{signed: v.candidates.logs()}, v.ahead)
 	defer stop()
 	err = w.toEnd(func(e event) error { return v.line(w, e) })
 	if v.progress != nil {
@@ -261,6 +292,7 @@ func (v *verification) walk(folder string) error {
 		v.unproven = fmt.Errorf("no entry under a signature says that the %d entries before it were removed and that the file %s is what is left of them", p.before, prunedFile)
 	}
 	v.unsigned = w.unsigned()
+	v.office = w.office.keys
 	if size := w.tree.size; stopped {
 		v.report.StoppedAt = &size
 	}
@@ -301,7 +333,7 @@ func (v *verification) tornTail(folder string, w *walker, d *Damage) (bool, erro
 	}
 	// Whose a batch is that stands further on takes the writer's key to tell. A
 	// writer signs all before it begins one, so its checkpoint tells too.
-	synced, err := signedIn(filepath.Join(folder, d.File), d.Offset, w.tree.size, v.known)
+	synced, err := signedIn(filepath.Join(folder, d.File), d.Offset, w.tree.size, w.office.current().known)
 	return !synced, err
 }
 
@@ -322,11 +354,12 @@ func (v *verification) line(w *walker, e event) error {
 	r := v.report
 	switch e.kind {
 	case aHeader:
-		if r.LogKey == "" {
+		first := r.LogKey == ""
+		if first {
 			r.LogKey = e.header.VKey
 		}
-		if e.header.VKey != r.TrustedKey || e.header.Log != v.origin {
-			return v.anotherKey(w, e.at)
+		if e.header.Log != v.origin || first && !w.office.has(r.TrustedKey) {
+			return v.anotherKey(w, e)
 		}
 	case aBatch:
 		r.Batches++
@@ -334,7 +367,10 @@ func (v *verification) line(w *walker, e event) error {
 			v.progress(v.readBytes, v.total)
 		}
 	case aCheckpoint:
-		if e.forged != nil {
+		if e.forged != nil || e.key.trees == nil || e.by != e.key.trees.log.KeyHash() {
+			_, e.forged = openStored(e.note, e.key.known) // by none that the log had named, or not by the one in office
+		}
+		if e.forged != nil && !e.border {
 			return &Damage{Position: e.at, Index: w.tree.size, What: "the checkpoint's signature does not hold", signed: true}
 		}
 		r.Checkpoints++
@@ -345,24 +381,27 @@ func (v *verification) line(w *walker, e event) error {
 	return nil
 }
 
-// anotherKey says what a header with another key means: another log, or, where
-// the given key has signed anything in it, that this one was tampered with.
-func (v *verification) anotherKey(w *walker, at Position) error {
-	signed := v.published != nil
+// anotherKey says what a first header with another key means: another log, or, where
+// the given key has signed anything in it, one that is to come to this key, by and
+// by: nil. One of another name never does.
+func (v *verification) anotherKey(w *walker, e event) error {
+	signed := v.published != nil && v.published.by.vkey == v.trusted.vkey
 	firsts, err := listSegments(w.reader.folder)
 	for i := 0; err == nil && !signed && i < len(firsts); i++ {
 		if firsts[i] < w.reader.from {
 			continue
 		}
-		signed, err = signedIn(filepath.Join(w.reader.folder, segmentName(firsts[i])), 0, 0, v.known)
+		signed, err = signedIn(filepath.Join(w.reader.folder, segmentName(firsts[i])), 0, 0, v.trusted.known)
 	}
 	switch {
 	case err != nil:
 		return err
+	case signed && e.header.Log == v.origin:
+		return nil
 	case signed:
-		return &Damage{Position: at, Index: w.tree.size, What: "the header names another key", signed: true}
+		return &Damage{Position: e.at, Index: w.tree.size, What: "the header names another log", signed: true}
 	}
-	return fmt.Errorf("%w: %s: the header names another", errAnotherLog, at)
+	return fmt.Errorf("%w: %s: the header names another", errAnotherLog, e.at)
 }
 
 func (v *verification) record(w *walker, e event) error {

@@ -7,7 +7,6 @@ import (
 	"io"
 	"strings"
 
-	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
 )
 
@@ -55,6 +54,9 @@ type event struct {
 	batch   batchLine
 	note    []byte     // of a checkpoint line
 	forged  error      // see looked.forged
+	by      uint32     // see looked.by
+	key     officeKey  // that was in office when a checkpoint line was read: it, or for a border also the next, has to have signed it
+	border  bool       // of a checkpoint line: it has two signatures, which hold
 	claims  checkpoint // what the note says; the root has been compared
 	index   uint64     // of a record
 	leaf    tlog.Hash
@@ -71,7 +73,8 @@ type walker struct {
 	reader   *reader
 	lines    lines // of the reader
 	tree     frontier
-	tiles    []tlog.Hash        // the roots of its full tiles of leaves
+	tiles    []tlog.Hash // the roots of its full tiles of leaves
+	office   office
 	branches map[string]*branch // by tenant
 	byTree   map[treeID]*branch
 	grown    grown
@@ -86,11 +89,13 @@ type walker struct {
 	sinceID string
 	loose   *Damage // that record, once one of a further batch stands behind it: see unsigned
 
-	// accept, where set, has the last word on a record line before it counts.
-	accept func(line []byte, index uint64) bool
-	// known, where set, are the keys whose checkpoint is believed against the
-	// entries before it.
-	known note.Verifiers
+	// accept, where set, has the last word on a record line before it counts, while
+	// the key acceptsOf is in office.
+	accept    func(line []byte, index uint64) bool
+	acceptsOf string
+	// believes has a checkpoint by the key in office believed against the entries
+	// before it.
+	believes bool
 	// skimming, where set, reads of each record only what skim does, and holds
 	// the lines that no checkpoint has spoken for yet. Whoever sets it has to
 	// check those, and the last checkpoint's signature, and to read again
@@ -178,12 +183,18 @@ func (w *walker) step() (event, error) {
 	switch {
 	case err == io.EOF && w.reader.empty() && w.reader.first != w.tree.size:
 		return event{}, w.damage(w.reader.at(), "", "an empty segment that is to begin with entry %d, but %d entries stand before it", w.reader.first, w.tree.size)
+	case err == io.EOF && len(w.reader.partial()) == 0:
+		return event{}, err
+	case w.office.closed && w.at(at, err).File == w.checkpointAt.File:
+		d := w.damage(w.at(at, err), "", "something stands behind the checkpoint with which this segment's key has handed over")
+		d.signed = true // nobody ever writes there
+		return event{}, d
 	case errors.Is(err, errNotTail), errors.Is(err, errLongLine):
 		return event{}, w.damage(at, "", "%v", err)
 	case err != nil:
 		return event{}, err
 	}
-	e := event{at: at, segment: next.segment, line: line, record: next.record, leaf: next.leaf, forged: next.forged}
+	e := event{at: at, segment: next.segment, line: line, record: next.record, leaf: next.leaf, forged: next.forged, by: next.by}
 	switch {
 	case next.begins && w.left > 0:
 		err = w.damage(at, "", "the segment before ends in the middle of a batch")
@@ -216,6 +227,11 @@ func (w *walker) head(e *event) error {
 		return w.damage(e.at, "", "the segment begins with entry %d, but %d entries stand before it", h.First, w.tree.size)
 	case w.origin != "" && h.Log != w.origin:
 		d := w.damage(e.at, "", "the segment is of another log, %s", h.Log)
+		d.signed = true
+		return d
+	}
+	if !w.office.header(h, e.at) {
+		d := w.damage(e.at, "", "the header names another key than the one in office")
 		d.signed = true
 		return d
 	}
@@ -256,14 +272,22 @@ func (w *walker) checkpointLine(e *event) error {
 		return w.damage(e.at, "", "a checkpoint of %d entries stands after %d", c.Size, w.tree.size)
 	case c.Root != w.tree.root():
 		d := w.damage(e.at, "", "the checkpoint has the root %s, the entries before it have %s", c.Root, w.tree.root())
-		if w.known != nil {
-			_, err := openStored(signed, w.known)
+		if w.believes {
+			_, err := openSigned(signed, w.office.current().known)
 			d.signed = err == nil
 		}
 		if d.signed && c.Size > w.held {
 			return w.suspect("the checkpoint in line %d", e.at.Line)
 		}
 		return d
+	}
+	e.key = w.office.current()
+	if e.border = isBorder(signed); e.border {
+		if err := w.office.border(signed, c); err != nil {
+			d := w.damage(e.at, "", "the checkpoint: %v", err)
+			d.signed = true
+			return d
+		}
 	}
 	w.lastCheckpoint, w.checkpointAt = c.Size, e.at
 	if w.skimming != nil {
@@ -282,11 +306,11 @@ func (w *walker) recordLine(e *event, wrong error) error {
 	}
 	if wrong != nil {
 		d := w.damage(e.at, idOf(e.line), "%v", wrong)
-		d.newer = w.accept != nil && w.accept(e.line, w.tree.size)
+		d.newer = w.checksTags() && w.accept(e.line, w.tree.size)
 		return d
 	}
 	r := e.record
-	if w.accept != nil && !w.accept(e.line, w.tree.size) {
+	if w.checksTags() && !w.accept(e.line, w.tree.size) {
 		return w.damage(e.at, r.ID, "the record's tag is not by this log's key")
 	}
 	b := w.branches[r.Tenant]
@@ -314,6 +338,7 @@ func (w *walker) recordLine(e *event, wrong error) error {
 		w.loose = &Damage{Position: w.sinceAt, Index: w.held, ID: w.sinceID}
 	}
 	e.kind, e.index, e.branch = aRecord, w.tree.size, b
+	w.office.record(r, e.index)
 	if tile, full := w.tree.push(e.leaf); full {
 		w.tiles = append(w.tiles, tile)
 	}
@@ -340,8 +365,22 @@ func (w *walker) heads(at Position, r *Record) error {
 	} else {
 		return nil
 	}
-	d.signed = w.accept != nil
+	d.signed = w.checksTags()
 	return d
+}
+
+// checksTags reports whether the next record's tag can be checked. Those of keys
+// that have handed over cannot: the border after them speaks for the records.
+func (w *walker) checksTags() bool {
+	return w.accept != nil && (len(w.office.keys) == 0 || w.office.current().vkey == w.acceptsOf)
+}
+
+// at is where the next line stands, or what there is of it at the end.
+func (w *walker) at(at Position, err error) Position {
+	if err == io.EOF {
+		return w.reader.at()
+	}
+	return at
 }
 
 // idOf finds a receipt's id in a line that cannot be parsed, to name it.
