@@ -57,7 +57,7 @@ func TestHelpTellsOfTheCommand(t *testing.T) {
 	b := newBench(t, "")
 	for command, own := range map[string]string{
 		"keys create": "--id", "keys list": "--json", "keys rotate": "--grace", "keys revoke": "--json", "credentials set": "--from-file", "credentials list": "--json", "credentials remove": "--service",
-		"receipts list": "--tenant", "receipts show": "--json", "receipts prove": "--all", "receipts export": "--until", "receipts tail": "--follow", "receipts key": "--json", "receipts checkpoint": "--json",
+		"receipts list": "--tenant", "receipts show": "--json", "receipts prove": "--all", "receipts export": "--until", "receipts tail": "--follow", "receipts key": "--json", "receipts rotate-key": "--json", "receipts checkpoint": "--json",
 	} {
 		help, _ := b.want(exitDone, append(strings.Split(command, " "), "--help")...)
 		_, flags, _ := strings.Cut(help, "\nFlags:\n")

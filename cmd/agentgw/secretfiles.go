@@ -93,7 +93,7 @@ func writeSecret(path, text string) error {
 // may read or write. They are served all the same: nobody is helped by a gateway
 // that does not start.
 func looseSecrets(folder string) (list []error) {
-	for _, name := range []string{vault.KEKFileName, "admin-token", "receipt-signing-key", "first-key"} {
+	for _, name := range []string{vault.KEKFileName, "admin-token", "receipt-signing-key", "receipt-signing-key.next", "first-key"} {
 		path := filepath.Join(folder, name)
 		if info, err := os.Stat(path); err == nil && info.Mode().Perm()&0o077 != 0 {
 			list = append(list, fmt.Errorf("%s has mode %04o: make it 0600", path, info.Mode().Perm()))

@@ -39,7 +39,7 @@ var properties = []property{
 	{words: "A record of another log does not hold", tests: []string{"receipts: TestAnotherKeyOrTamperedWith TestVerdicts"}},
 	{words: "What was forged with a fresh key, and brings that key along: exit 2, never 0", tests: []string{"receipts: TestForgedExports TestVerdicts", "agentgw: TestExportAndVerifyAlone TestProveAndVerifyAlone"}},
 	{words: "The right name and key hash on a wrong signature: the checkpoint counts for nothing", tests: []string{"receipts: TestForgedSignatureRefusesToStart TestOneSpellingOfASignature TestOneSpellingOfKeyAndAnchor"}},
-	{words: "Signing keys are replaced by doubly signed checkpoints, and whoever has the first key follows them", later: "keys are not replaced yet"},
+	{words: "Signing keys are replaced by doubly signed checkpoints, and whoever has the first key follows them", tests: []string{"receipts: TestAnyKeyOfTheWalkVerifies TestHandedOverOnlyAsItIsTo TestCheckpointByAnotherKeyThanTheOneInOffice TestKeyThatNobodyHandedOverTo TestRetentionKeepsTheKeyWalk TestRotationSurvivesACrash TestGoldenRotated", "agentgw: TestRotateKey"}},
 	{words: "A clock that goes back or stands: commits go on, the place is the order, it is told, and questions of time find the records", tests: []string{"receipts: TestClockGoesBack"}},
 	{words: "A full disk: new calls get 503 before their service is called, health and drain answer, and it heals without a restart",
 		tests: []string{"receipts: TestFullDiskRefusesNewAttempts TestRoomForOutcomesIsKept TestFullInTheMiddleOfAWrite TestAnEighthOfWhatIsFree", "gateway: TestNoReceiptNoCall TestNoRoomForTheOutcomeNoCall", "agentgw: TestTheDiskIsFull"}},
