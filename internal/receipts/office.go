@@ -77,11 +77,8 @@ func (o *office) record(r *Record, index uint64) {
 func (o *office) border(signed []byte, c checkpoint) error {
 	next := newOfficeKey(o.named, c.Origin)
 	now := o.current()
-	switch {
-	case o.named == "":
-		return errors.New("it has two signatures, and the last entry is not the record of a key that is to take over")
-	case next.trees == nil || now.trees == nil:
-		return errors.New("it has two signatures, and the last entry names no key of this log")
+	if next.trees == nil || now.trees == nil {
+		return errors.New("it has two signatures, and the last entry does not name another key of this log")
 	}
 	for _, k := range o.keys {
 		if k.trees.log.KeyHash() == next.trees.log.KeyHash() {

@@ -231,6 +231,37 @@ func TestHandedOverOnlyAsItIsTo(t *testing.T) {
 	}
 }
 
+// TestHeaderOfAnotherKeyThanTheOneInOffice: headers are under no signature, and have
+// to name the key that is in office all the same, though nobody signs under them.
+func TestHeaderOfAnotherKeyThanTheOneInOffice(t *testing.T) {
+	log := rotatedLog(t, false)
+	for i, name := range segments(t, log.dir) {
+		text := string(read(t, name))
+		for _, vkey := range log.vkeys {
+			changed := text
+			for _, now := range log.vkeys {
+				if strings.Contains(text[:strings.Index(text, "\n")], now) {
+					changed = strings.Replace(text, now, vkey, 1)
+				}
+			}
+			if changed == text {
+				continue
+			}
+			dir := copyLog(t, log.dir)
+			write(t, filepath.Join(dir, "receipts", filepath.Base(name)), []byte(changed))
+			for _, trusted := range log.vkeys {
+				if r := verdict(t, dir, trusted, log.anchors[2]); r.Verdict != receipts.Broken {
+					t.Errorf("segment %d: %s: %s", i, r.Verdict, r.Why)
+				}
+			}
+			if l, err := reopen(dir); err == nil {
+				l.Close()
+				t.Errorf("segment %d: opened", i)
+			}
+		}
+	}
+}
+
 // TestCheckpointByAnotherKeyThanTheOneInOffice: the new key signs nothing before it
 // is in office, and the old nothing after, though each is in the walk.
 func TestCheckpointByAnotherKeyThanTheOneInOffice(t *testing.T) {
@@ -260,6 +291,22 @@ func TestCheckpointByAnotherKeyThanTheOneInOffice(t *testing.T) {
 		write(t, path, []byte(strings.Replace(text, line, string(checkpointLineOf(signed)), 1)))
 	}
 	vkey := keyOf(t, dir)
+	file := filepath.Join(early, "receipts", "checkpoint")
+	text, _, _ := strings.Cut(string(read(t, file)), "\n\n")
+	signer, err := note.NewSigner(next)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signed, err := note.Sign(&note.Note{Text: text + "\n"}, signer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	was := read(t, file)
+	write(t, file, signed)
+	if r := verdict(t, early, vkey, nil); r.Verdict != receipts.Broken {
+		t.Errorf("the file checkpoint alone is by the key: %s: %s", r.Verdict, r.Why)
+	}
+	write(t, file, was)
 	resigned(segmentFile(early), next)
 	for _, trusted := range []string{vkey, keyOf(t, early)} {
 		if r := verdict(t, early, trusted, nil); r.Verdict != receipts.Broken {
@@ -435,6 +482,48 @@ func TestRetentionKeepsTheKeyWalk(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.Close()
+
+	// The walk is checked there too: not by the word of the last key alone.
+	file := filepath.Join(dir, "receipts", "pruned")
+	at := strings.Index(text, "— ") + len("— ") + len(log.vkeys[0][:strings.Index(log.vkeys[0], "+")]) + 30
+	changed := []byte(text)
+	if changed[at] == 'A' {
+		changed[at] = 'B'
+	} else {
+		changed[at] = 'A'
+	}
+	write(t, file, changed)
+	if r := verdict(t, dir, log.vkeys[2], nil); r.Verdict != receipts.Broken || strings.Contains(r.Why, "no entry under a signature") {
+		t.Errorf("a border that the old key has not signed: %s: %s", r.Verdict, r.Why)
+	}
+	write(t, file, []byte(text))
+
+	// A segment that retention has left is passed over, and who is named there alone
+	// is no key of the log.
+	skey, stranger, err := note.GenerateKey(nil, l.Origin())
+	if err != nil {
+		t.Fatal(err)
+	}
+	signer, err := note.NewSigner(skey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, _, _ := strings.Cut(string(l.Checkpoint()), "\n\n")
+	signed, err := note.Sign(&note.Note{Text: body + "\n"}, signer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "receipts", "00000000000000000000.jsonl"),
+		fmt.Appendf(nil, `{"segment":{"v":1,"log":"%s","first":0,"vkey":"%s"}}`+"\n", l.Origin(), stranger))
+	for _, vkey := range log.vkeys {
+		if r := verdict(t, dir, vkey, signed); r.Verdict != receipts.Untrusted {
+			t.Errorf("an anchor by a key that only a passed over header names: %s: %s", r.Verdict, r.Why)
+		}
+	}
+	write(t, filepath.Join(dir, "receipts", "checkpoint"), signed)
+	if r := verdict(t, dir, log.vkeys[0], nil); r.Verdict != receipts.Broken {
+		t.Errorf("the file checkpoint by such a key: %s: %s", r.Verdict, r.Why)
+	}
 }
 
 // prunedRotated is a copy of a rotated log from which all segments but the last
