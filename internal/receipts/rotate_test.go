@@ -249,7 +249,10 @@ func TestHeaderOfAnotherKeyThanTheOneInOffice(t *testing.T) {
 			}
 			dir := copyLog(t, log.dir)
 			write(t, filepath.Join(dir, "receipts", filepath.Base(name)), []byte(changed))
-			for _, trusted := range log.vkeys {
+			for j, trusted := range log.vkeys {
+				if !drill() && j != i%3 {
+					continue
+				}
 				if r := verdict(t, dir, trusted, log.anchors[2]); r.Verdict != receipts.Broken {
 					t.Errorf("segment %d: %s: %s", i, r.Verdict, r.Why)
 				}
@@ -590,7 +593,7 @@ func TestRotationSurvivesACrash(t *testing.T) {
 	all := ends(calls.all)
 	var tried []end
 	for _, e := range all { // each call, and within each write
-		if e.part == 0 || drill() || e.part%97 == 0 || e.part == len(calls.all[e.moment].call.Bytes)-1 {
+		if e.part == 0 || drill() || e.part%293 == 0 || e.part == len(calls.all[e.moment].call.Bytes)-1 {
 			tried = append(tried, e)
 		}
 	}
@@ -598,6 +601,9 @@ func TestRotationSurvivesACrash(t *testing.T) {
 		m, part := calls.all[tried[i].moment], tried[i].part
 		m.size, m.anchor = size, anchor
 		for what, d := range map[string]*receipts.SimDisk{"killed": m.disk(part), "the power lost": m.disk(part).Crash(uint64(i))} {
+			if !drill() && i%4 > 0 && (what == "killed") == (i%2 == 0) {
+				continue // one of the two
+			}
 			what = fmt.Sprintf("%s after %d of %d bytes", what, part, len(m.call.Bytes))
 			os.RemoveAll(dir)
 			if err := d.Dump(dir); err != nil {
