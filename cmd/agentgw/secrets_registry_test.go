@@ -167,6 +167,14 @@ func TestSecretsInTheWrongPlaceOfTheRegistry(t *testing.T) {
 			}
 		}
 	}
+	// A token of another maker, where a value or a name is told of.
+	const token = "ghp_16C7e42F292c6912E7710c838347Ae178B4a"
+	for _, way := range all {
+		if last := way[len(way)-1]; last == "method" || last == "path" || last == "timeout" || last == "rps" || last == "id" {
+			try(fmt.Sprint("a token at ", way), with(t, way, "", token), token, false)
+			try(fmt.Sprint("a token for the name ", way), with(t, way, token, nil), token, false)
+		}
+	}
 	// What only YAML can say.
 	for _, line := range []string{"x: &%s 1", "x: *%s", "x: !%s 1", "%s: 1\n%[1]s: 2", "%s: 1\nA%[1]s: 1\na%[1]s: 2", "x: {%s?}", "x: [%s", "? %s", "%%%s", "x: \"\\%s", "\t%s"} {
 		try(line, fmt.Appendf(nil, "version: 1\n"+line+"\n", key), key, false)
