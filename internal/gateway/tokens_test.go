@@ -224,8 +224,8 @@ func TestATokenThatExpiresWhileItsCallWaits(t *testing.T) {
 	finish()
 }
 
-// TestAStreamOutlivesItsToken, but not its issuer: when the registry has that no
-// more, it is ended.
+// TestAStreamOutlivesItsToken, but not its issuer's entry: when the registry has
+// another audience there, or none of that issuer, it is ended.
 func TestAStreamOutlivesItsToken(t *testing.T) {
 	streams := newHeldStreams()
 	w, idp := withIssuer(t, toAnybody, setup{settings: func(s *config.Settings) { s.StreamIdle = 0 }}, streams.serve)
@@ -236,7 +236,7 @@ func TestAStreamOutlivesItsToken(t *testing.T) {
 	w.act("t", plainCall("tools", "u")).want(t, "a new call", 401, "unauthenticated", "")
 	w.use(withEntry(idp, worldRegistry, toAnybody)) // an operator has changed keys, or something else
 	finish()
-	w.use(worldRegistry)
+	w.use(strings.Replace(withEntry(idp, worldRegistry, toAnybody), "audience: agentgate", "audience: another", 1))
 	eventually(t, "the stream is ended", func() bool {
 		records := w.ledger.all()
 		return records[len(records)-1].Ending == receipts.Revoked
