@@ -16,7 +16,7 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "run the tests that docs/limits.md and docs/receipts-properties.md name, and write what came of it there")
+var update = flag.Bool("update", false, "run the tests that docs/limits.md, docs/receipts-properties.md and docs/failures.md name, and write what came of it there")
 
 // promise is what limits promise in the words of docs/limits.md, and the tests that
 // hold it, as "package: Test Test/Sub". Each is one that fails when the promise is
@@ -75,7 +75,7 @@ var promises = []struct {
 
 // folders are where the packages of promises live.
 var folders = map[string]string{
-	"ratelimit": "internal/ratelimit", "gateway": "internal/gateway", "receipts": "internal/receipts", "vault": "internal/vault", "store": "internal/store", "agentgw": "cmd/agentgw",
+	"ratelimit": "internal/ratelimit", "gateway": "internal/gateway", "receipts": "internal/receipts", "redact": "internal/redact", "identity": "internal/identity", "registry": "internal/registry", "delegation": "internal/delegation", "oauth": "internal/oauth", "oidc": "internal/oidc", "architecture": "internal/architecture", "admin": "internal/admin", "config": "internal/config", "vault": "internal/vault", "store": "internal/store", "agentgw": "cmd/agentgw",
 }
 
 const (

@@ -311,6 +311,10 @@ func TestEventsAreNotHeld(t *testing.T) {
 	if got := read("the dat", "e."); len(got) != 2 || got[0] != "the " || got[1] != "date." {
 		t.Errorf("%q", got)
 	}
+	// Nothing can follow the end of it.
+	if got := read("ends in 0pLm", "."); !strings.HasPrefix(got[0], "ends in 0pL") {
+		t.Errorf("%q", got)
+	}
 	// What follows a piece that has gone out marked is of it, too.
 	if got := read("data-Zx81kQ0", "p", "L", "m", "."); strings.Join(got, "|") != "************|*|*|*|." {
 		t.Errorf("%q", got)
