@@ -32,7 +32,7 @@ Running gateways follow within two seconds. No command shows a stored secret.`,
 		Args: aCommand,
 		RunE: c.needCommand,
 	}
-	cmd.AddCommand(c.credentialsSetCommand(), c.credentialsLinkCommand(), c.credentialsListCommand(), c.credentialsRemoveCommand())
+	cmd.AddCommand(c.credentialsSetCommand(), c.credentialsLinkCommand(), c.credentialsListCommand(), c.credentialsRemoveCommand(), c.credentialsRewrapCommand())
 	return cmd
 }
 
@@ -134,7 +134,7 @@ func (c *cli) setCredential(ctx context.Context, at home, ref vault.Ref, client 
 
 // vault opens the vault of the store.
 func (h home) vault(ctx context.Context) (*vault.Vault, error) {
-	kek, err := vault.LoadKEK(ctx, vault.KEKSource{Value: h.settings.VaultKey, Folder: h.settings.DataDir}, h.store)
+	kek, err := vault.LoadKEK(ctx, vault.KEKSource{Value: h.settings.VaultKey, Previous: h.settings.VaultKeyPrevious, Folder: h.settings.DataDir}, h.store)
 	if err != nil {
 		return nil, err
 	}

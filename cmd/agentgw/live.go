@@ -59,6 +59,8 @@ type live struct {
 	inForce func(bool)                             // told whether the file, as it is, is in force
 	uses    identity.Uses                          // of the secrets of all keys
 
+	sealedOut atomic.Bool // the store wants another vault key than this process has
+
 	reloads  sync.Mutex // held from reading the file to taking it over: who read last wins
 	switches sync.Mutex // held while a view is made; not while the file is read, which a revoked key must not wait for
 	state    atomic.Pointer[state]
@@ -90,14 +92,17 @@ func (l *live) refresh(ctx context.Context) error {
 	running := l.state.Load().rules
 	taken := errors.Join(l.salts.Reload(ctx), l.trust(ctx, running)) // whatever else is wrong
 	keys, unfit, err := l.keys(ctx, running)
-	if err := errors.Join(err, taken); err != nil {
+	err = errors.Join(err, taken)
+	l.sealedOut.Store(errors.Is(err, vault.ErrWrongKEK))
+	if keys == nil {
 		return err
 	}
-	// The others' changes must not wait for somebody to mend these.
+	// The others' changes, a revoked key above all, must not wait for somebody to mend
+	// these, nor for a vault that does not open.
 	for _, err := range unfit {
 		l.log.Warn("a key of the state store is not served", "error", err)
 	}
-	return l.gateway.Use(running.settings, running.snapshot, running.effective, running.extra, keys)
+	return errors.Join(err, l.gateway.Use(running.settings, running.snapshot, running.effective, running.extra, keys))
 }
 
 // reload takes over the registry file as it is now. The next call of everybody

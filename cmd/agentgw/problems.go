@@ -79,6 +79,11 @@ func unfitToStart(settings *config.Settings) (list registry.Problems) {
 			blame("AGENTGATE_VAULT_KEY", err)
 		}
 	}
+	if !settings.VaultKeyPrevious.Empty() {
+		if _, err := vault.ParseKEK(settings.VaultKeyPrevious.Reveal()); err != nil {
+			blame("AGENTGATE_VAULT_KEY_PREVIOUS", err)
+		}
+	}
 	if !settings.AdminToken.Empty() && settings.Sure("AGENTGATE_ADMIN_LISTEN") {
 		if err := checkAdminToken(settings); err != nil {
 			blame("AGENTGATE_ADMIN_TOKEN", err)

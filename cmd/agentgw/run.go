@@ -105,7 +105,7 @@ func start(settings *config.Settings, snapshot *registry.Snapshot, read reader, 
 	if s.store, err = store.Open(s.background, settings.DataDir); err != nil {
 		return nil, err
 	}
-	kek, err := vault.LoadKEK(s.background, vault.KEKSource{Value: settings.VaultKey, Folder: settings.DataDir}, s.store)
+	kek, err := vault.LoadKEK(s.background, vault.KEKSource{Value: settings.VaultKey, Previous: settings.VaultKeyPrevious, Folder: settings.DataDir}, s.store)
 	if err != nil {
 		return nil, err
 	}
@@ -240,6 +240,9 @@ func (s *server) ready() error {
 	case <-s.draining:
 		return errors.New("draining")
 	default:
+	}
+	if s.live.sealedOut.Load() {
+		return vault.ErrWrongKEK
 	}
 	if s.live.allowsUnrecorded() {
 		return nil

@@ -49,6 +49,8 @@ type environment struct {
 	DatabaseURL          given `split_words:"true"`
 	VaultKey             given `split_words:"true"`
 	VaultKeyFile         given `split_words:"true"`
+	VaultKeyPrevious     given `split_words:"true"`
+	VaultKeyPreviousFile given `split_words:"true"`
 	AdminToken           given `split_words:"true"`
 	AdminTokenFile       given `split_words:"true"`
 	ReceiptSync          given `split_words:"true"`

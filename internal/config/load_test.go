@@ -67,7 +67,7 @@ var samples = map[string]string{
 	"RATE_KEY_RPS": "0.5", "RATE_KEY_BURST": "7", "RATE_TENANT_RPS": "9", "RATE_TENANT_BURST": "8", "TENANT_MAX_INFLIGHT": "3", "TENANT_QUEUE": "2",
 	"TENANT_QUEUE_WAIT": "250ms", "MAX_INFLIGHT": "6", "RATE_TABLE_SIZE": "50", "RATE_IDLE": "1m", "KEY_MAX_PRINCIPALS": "5", "RATE_CALLER_RPM": "30",
 	"RATE_CALLER_BURST": "4", "RATE_AUTH_PER_MINUTE": "0", "TRUSTED_PROXIES": "10.0.0.0/8, ::1", "REDIS_URL": "redis://:s3cr3t@r:6379", "REDIS_TIMEOUT": "20ms",
-	"LIMITS_ON_STORE_FAILURE": "closed", "DATABASE_URL": "postgres://u:s3cr3t@d", "VAULT_KEY": "s3cr3t-v", "VAULT_KEY_FILE": "", "ADMIN_TOKEN": "s3cr3t-a", "ADMIN_TOKEN_FILE": "",
+	"LIMITS_ON_STORE_FAILURE": "closed", "DATABASE_URL": "postgres://u:s3cr3t@d", "VAULT_KEY": "s3cr3t-v", "VAULT_KEY_FILE": "", "VAULT_KEY_PREVIOUS": "s3cr3t-p", "VAULT_KEY_PREVIOUS_FILE": "", "ADMIN_TOKEN": "s3cr3t-a", "ADMIN_TOKEN_FILE": "",
 	"RECEIPT_SYNC": "interval", "RECEIPT_INTENT": "writes", "RECEIPT_ON_FAILURE": "allow", "RECEIPT_RETENTION": "720h", "RECEIPT_ANCHOR": "/a/anchor", "MAX_REQUEST_BODY": "1MiB",
 	"STREAM_IDLE": "off", "STREAM_MAX": "1h", "CLIENT_STALL": "0", "DRAIN_TIMEOUT": "1s", "LOG_LEVEL": "debug", "LOG_FORMAT": "text",
 }

@@ -46,8 +46,9 @@ type Settings struct {
 	LimitsOnStoreFailure string // local, open or closed
 	DatabaseURL          secret.Text
 
-	VaultKey   secret.Text // by value or from its file; empty: made on first start
-	AdminToken secret.Text // by value or from its file; empty: made on first start
+	VaultKeyPrevious secret.Text // by value or from its file; empty: none
+	VaultKey         secret.Text // by value or from its file; empty: made on first start
+	AdminToken       secret.Text // by value or from its file; empty: made on first start
 
 	ReceiptSync      string        // always or interval
 	ReceiptIntent    string        // always, writes or never

@@ -37,18 +37,11 @@ func wrapContext(tenant string, number byte) []byte {
 // unwrapAll unwraps every data key. One that does not open is an error: a vault
 // that could open some of its rows would hide a lost key until it is needed.
 func unwrapAll(kek KEK, keys []store.DataKey) (ring, error) {
-	wrapping, err := newAEAD(kek.DeriveKey("wrap"))
-	if err != nil {
-		return nil, err
-	}
 	r := make(ring)
 	for _, k := range keys {
-		b, err := open(wrapping, k.Wrapped, wrapContext(k.Tenant, k.Number))
-		if err != nil || len(b) != kekSize {
-			if k.Wrapper != kek.fingerprint() {
-				return nil, fmt.Errorf("%w: it is %s, data key %d wants %s", ErrWrongKEK, kek.fingerprint(), k.Number, k.Wrapper)
-			}
-			return nil, fmt.Errorf("data key %d: %w", k.Number, ErrCorrupt)
+		b, err := kek.unwrap(k.Wrapper, k.Wrapped, wrapContext(k.Tenant, k.Number), fmt.Sprint("data key ", k.Number))
+		if err != nil {
+			return nil, err
 		}
 		aead, err := newAEAD([32]byte(b))
 		if err != nil {

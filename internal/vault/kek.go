@@ -16,7 +16,8 @@ const kekSize = 32
 // KEK is the vault key: 256 bits from which every other key comes. The zero
 // value is no key, and derives none. It prints as [redacted].
 type KEK struct {
-	secret.Text // the 32 bytes
+	secret.Text      // the 32 bytes
+	previous    *KEK // see After; or nil
 }
 
 // ErrKEKText is what ParseKEK refuses with. It does not hold the text.
@@ -29,7 +30,7 @@ func ParseKEK(text string) (KEK, error) {
 	text = trimLineEnd(text)
 	if len(text) == hex.EncodedLen(kekSize) {
 		if b, err := hex.DecodeString(text); err == nil {
-			return KEK{secret.New(string(b))}, nil
+			return KEK{Text: secret.New(string(b))}, nil
 		}
 	}
 	// A line break within is skipped by package base64; here it is a mistake.
@@ -39,7 +40,7 @@ func ParseKEK(text string) (KEK, error) {
 	trimmed := strings.TrimSuffix(text, "=")
 	for _, encoding := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
 		if b, err := encoding.Strict().DecodeString(trimmed); err == nil && len(b) == kekSize {
-			return KEK{secret.New(string(b))}, nil
+			return KEK{Text: secret.New(string(b))}, nil
 		}
 	}
 	return KEK{}, ErrKEKText

@@ -23,6 +23,9 @@ const KEKFileName = "vault-key"
 type KEKSource struct {
 	Value  secret.Text // AGENTGATE_VAULT_KEY, or what its file holds; empty: not given
 	Folder string      // the data folder; "" where the key must be given
+	// Previous is the key before this one, while there is something that it wrapped:
+	// AGENTGATE_VAULT_KEY_PREVIOUS, or what its file holds; empty: none.
+	Previous secret.Text
 }
 
 // KEKStore is what tells whether a store holds anything that a vault key wrapped.
@@ -63,6 +66,18 @@ func anyWrapped(ctx context.Context, s KEKStore) (string, error) {
 // a fresh key could open nothing, and would stand in the place that the lost one is
 // to be restored to. Where several hosts share the store the key must be given.
 func LoadKEK(ctx context.Context, source KEKSource, s KEKStore) (KEK, error) {
+	k, err := loadKEK(ctx, source, s)
+	if err != nil || source.Previous.Empty() {
+		return k, err
+	}
+	previous, err := ParseKEK(source.Previous.Reveal())
+	if err != nil {
+		return KEK{}, fmt.Errorf("AGENTGATE_VAULT_KEY_PREVIOUS %w", err)
+	}
+	return k.After(previous), nil
+}
+
+func loadKEK(ctx context.Context, source KEKSource, s KEKStore) (KEK, error) {
 	if !source.Value.Empty() {
 		k, err := ParseKEK(source.Value.Reveal())
 		if err != nil {

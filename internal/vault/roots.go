@@ -7,7 +7,6 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"io"
 	"time"
 
@@ -41,19 +40,11 @@ func LoadRoots(ctx context.Context, s RootStore, kek KEK) ([]Root, error) {
 	if err != nil || len(rows) == 0 {
 		return nil, err
 	}
-	wrapping, err := newAEAD(kek.DeriveKey("wrap"))
-	if err != nil {
-		return nil, err
-	}
 	roots := make([]Root, 0, len(rows))
 	for _, row := range rows {
-		seed, err := open(wrapping, row.Wrapped, rootContext(row.ID))
-		switch {
-		case err == nil && len(seed) == ed25519.SeedSize:
-		case row.Wrapper != kek.fingerprint():
-			return nil, fmt.Errorf("%w: it is %s, delegation root %s wants %s", ErrWrongKEK, kek.fingerprint(), row.ID, row.Wrapper)
-		default:
-			return nil, fmt.Errorf("delegation root %s: %w", row.ID, ErrCorrupt)
+		seed, err := kek.unwrap(row.Wrapper, row.Wrapped, rootContext(row.ID), "delegation root "+row.ID)
+		if err != nil {
+			return nil, err
 		}
 		roots = append(roots, Root{ID: row.ID, CreatedAt: row.CreatedAt, seed: secret.New(string(seed))})
 	}

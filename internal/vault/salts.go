@@ -201,18 +201,11 @@ func paramsContext(row store.ParamsKey) []byte {
 }
 
 func unwrapParamsKey(kek KEK, row store.ParamsKey) (key [kekSize]byte, err error) {
-	wrapping, err := newAEAD(kek.DeriveKey("wrap"))
+	b, err := kek.unwrap(row.Wrapper, row.Wrapped, paramsContext(row), "params key "+row.ID)
 	if err != nil {
 		return key, err
 	}
-	b, err := open(wrapping, row.Wrapped, paramsContext(row))
-	if err == nil && len(b) == kekSize {
-		return [kekSize]byte(b), nil
-	}
-	if row.Wrapper != kek.fingerprint() {
-		return key, fmt.Errorf("%w: it is %s, params key %s wants %s", ErrWrongKEK, kek.fingerprint(), row.ID, row.Wrapper)
-	}
-	return key, fmt.Errorf("params key %s: %w", row.ID, ErrCorrupt)
+	return [kekSize]byte(b), nil
 }
 
 // OpenSalt makes the salt of one receipt again, from the key of that name, which its

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"agentgw/internal/vault"
+)
+
+func (c *cli) credentialsRewrapCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "rewrap",
+		Short: "Wrap all keys of the store under the vault key that took the place of another",
+		Long: `Wrap all keys of the state store anew: under AGENTGATE_VAULT_KEY, where they are
+wrapped by AGENTGATE_VAULT_KEY_PREVIOUS. What they seal stays as it is. Give each
+gateway both keys first; when this says 0 the previous one is needed no more.`,
+		Args: noArguments(""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.withStore(cmd, func(ctx context.Context, at home) error {
+				kek, err := vault.LoadKEK(ctx, vault.KEKSource{Value: at.settings.VaultKey, Previous: at.settings.VaultKeyPrevious, Folder: at.settings.DataDir}, at.store)
+				if err != nil {
+					return exit(exitCannotRun, err)
+				}
+				done, err := vault.Rewrap(ctx, at.store, kek)
+				if err != nil {
+					return exit(exitCannotRun, fmt.Errorf("after %d keys: %w", done, err))
+				}
+				if asJSON {
+					return c.printJSON(map[string]any{"rewrapped": done})
+				}
+				fmt.Fprintf(c.stdout, "keys wrapped anew: %d\n", done)
+				return nil
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
+	addHomeFlags(cmd)
+	return cmd
+}
