@@ -85,7 +85,7 @@ func TestCommandsInStep(t *testing.T) {
 		t.Fatal(err)
 	}
 	listed := map[string]bool{}
-	for _, row := range regexp.MustCompile("(?m)^\\| `(agentgw [a-z]+(?: [a-z]+)?)").FindAllSubmatch(readme, -1) {
+	for _, row := range regexp.MustCompile("(?m)^\\| `(agentgw [a-z]+(?: [a-z-]+)?)").FindAllSubmatch(readme, -1) {
 		listed[string(row[1])] = true
 	}
 	have := map[string]bool{}
