@@ -13,9 +13,9 @@ import (
 	"agentgw/internal/vault"
 )
 
-// TestRemovedWhileItRuns: a call keeps the service, the tenant and the key that it
-// began with, to its end; the next one does not find them. When they come back
-// they are the ones that they were.
+// TestRemovedWhileItRuns: a call keeps the service and the tenant that it began
+// with, to its end, as long as its key is there; the next one does not find them.
+// When they come back they are the ones that they were.
 func TestRemovedWhileItRuns(t *testing.T) {
 	const file = "tenants:\n  t: {rps: 0.001, burst: 3, max_inflight: 2}\nservices:\n"
 	for _, protocol := range protocols {
@@ -43,9 +43,9 @@ func TestRemovedWhileItRuns(t *testing.T) {
 			passes("a service was added")
 			w.use(file+serviceLine("tools", "rate_limit: {rps: 0.001, burst: 1}, timeout: 1s,"), k, other)
 			passes("the service's rate was changed")
-			w.use("services:\n"+serviceLine("another", ""), other)
-			passes("service, tenant and key are gone")
-			w.act("k", plainCall("tools", "")).want(t, "the key", 401, "unauthenticated", "")
+			w.use("services:\n"+serviceLine("another", ""), k, other)
+			passes("service and tenant are gone")
+			w.act("k", plainCall("tools", "")).want(t, "the key", 404, "service_not_found", "")
 			w.act("other", plainCall("tools", "")).want(t, "the service", 404, "service_not_found", "")
 			if n := w.inFlight("tenant:t"); n != 1 {
 				t.Errorf("%d in flight, want the stream", n)
