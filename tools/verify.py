@@ -769,7 +769,8 @@ class Log:
         self.last = record["t"].strip('"')
         self.first = self.first or self.last
         unknown, summary = record["ending"] == '"outcome_unknown"', record["kind"] == "summary"
-        self.counts["unknown_outcomes"] += unknown and not summary
+        self.counts["unknown_outcomes"] += unknown and record["kind"] == "outcome"
+        self.counts["uncounted_gaps"] += unknown and record["kind"] == "gap"
         self.counts["uncounted"] += unknown and summary
         if summary:  # the end of one stands in the place of its beginning
             before, stands_for = self.summaries.pop(record["id"], 0), int(record["attempts"])
@@ -1037,7 +1038,7 @@ def verify(path, vkey_file, anchor_file=None, progress=lambda entries: None, sal
             intents_without_outcome=list(log.open.values()).count("intent"), summaries_without_end=list(log.open.values()).count("summary"),
             summarised={"refusals": log.counts["summarised"], "uncounted": log.counts["uncounted"]}, sealed=code != 1 and log.sealed(), **{name: log.counts[name] for name in (
                 "torn_bytes", "segments", "batches", "checkpoints", "unknown_outcomes", "interval_records",
-                "gap_attempts")})
+                "gap_attempts", "uncounted_gaps")})
     return code, report
 
 
@@ -1099,6 +1100,8 @@ def show(report):
         rows.append(("refusals in summaries", report["summarised"]["refusals"]))
     if report.get("gaps"):
         rows.append(("attempts in gaps", report["gap_attempts"]))
+    if report.get("uncounted_gaps"):
+        rows.append(("gaps of unknown size", report["uncounted_gaps"]))
     rows += [(name.replace("_", " "), content) for name, content in report.get("export", {}).items()]
     rows += [("record", record) for record in report.get("records", ())]
     if report.get("records") and report["verdict"] == "holds":

@@ -175,7 +175,7 @@ func printExport(out io.Writer, r *receipts.ExportReport) error {
 		fmt.Fprintf(w, "root\t%s\n", r.Root)
 		fmt.Fprintf(w, "unknown outcomes\t%d\n", r.Unknown)
 		printSummarised(w, r.Summarised)
-		fmt.Fprintf(w, "gaps\t%s\n", gaps(r.Gaps, r.Attempts))
+		fmt.Fprintf(w, "gaps\t%s\n", gaps(r.Gaps, r.Attempts, r.UncountedGaps))
 	} else {
 		fmt.Fprintf(w, "lines read\t%d\n", r.Lines)
 	}

@@ -168,7 +168,7 @@ func printContents(w io.Writer, r *receipts.Report) {
 	fmt.Fprintf(w, "unknown outcomes\t%d\n", r.Unknown)
 	printSummarised(w, r.Summarised)
 	fmt.Fprintf(w, "in flight\t%d\n", r.InFlight)
-	fmt.Fprintf(w, "gaps\t%s\n", gaps(r.Gaps, r.Attempts))
+	fmt.Fprintf(w, "gaps\t%s\n", gaps(r.Gaps, r.Attempts, r.UncountedGaps))
 	if r.Sealed {
 		fmt.Fprintln(w, "end\tsealed: the gateway was stopped in good order")
 	} else if r.Size > 0 {
@@ -187,9 +187,12 @@ func printSummarised(w io.Writer, s receipts.Summarised) {
 }
 
 // gaps tells how often attempts went unrecorded, and how many these were.
-func gaps(n, attempts uint64) string {
-	if n == 0 {
+func gaps(n, attempts, uncounted uint64) string {
+	switch {
+	case n == 0:
 		return "0"
+	case uncounted > 0:
+		return fmt.Sprintf("%d, attempts without a record: about %d; a crash has hidden how many exactly", n, attempts)
 	}
 	return fmt.Sprintf("%d, attempts without a record: %d", n, attempts)
 }

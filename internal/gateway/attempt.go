@@ -239,10 +239,13 @@ func (a *attempt) unwritten(err error, ran bool) *Error {
 		level = slog.LevelDebug // the log has said so, once
 	}
 	a.g.log.Log(context.Background(), level, "a receipt could not be written", "receipt", a.id(), "kind", string(a.record.Kind), "error", err)
-	if a.allowed() {
-		return nil
+	if !a.allowed() {
+		return unrecordable(err, ran)
 	}
-	return unrecordable(err, ran)
+	if !a.begun { // else its intent is, and shows that there was a call
+		a.g.receipts.Pass(&a.record, errors.Is(err, receipts.ErrLate))
+	}
+	return nil
 }
 
 func unrecordable(err error, ran bool) *Error {

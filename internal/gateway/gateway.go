@@ -36,6 +36,10 @@ type Receipts interface {
 	Append(*receipts.Record) (receipts.Entry, error)
 	// Promise keeps room for the outcome of a call without an intent.
 	Promise(*receipts.Record) error
+	// Pass is told of an attempt that is let through, or answered, without a record on
+	// disk; late where the record was taken. It returns once that is noted on disk, or
+	// cannot be.
+	Pass(of *receipts.Record, late bool)
 	// Miss counts an attempt that has no record.
 	Miss(of *receipts.Record, refused bool)
 	// Refuse is Append for a refusal, which it may count instead, among those of

@@ -39,6 +39,7 @@ type ledger struct {
 	fail    error
 	panicAt receipts.Kind
 	missed  map[bool]int           // by whether they were refused
+	passed  map[bool]int           // by whether a record was taken, too late
 	once    bool                   // panics at the next outcome, whatever it says
 	at      func(*receipts.Record) // called with each record before it is kept; nil: nothing is
 	trees   map[string]uint64
@@ -75,6 +76,15 @@ func (l *ledger) Promise(*receipts.Record) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.fail
+}
+
+func (l *ledger) Pass(_ *receipts.Record, late bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.passed == nil {
+		l.passed = map[bool]int{}
+	}
+	l.passed[late]++
 }
 
 func (l *ledger) Miss(_ *receipts.Record, refused bool) {
@@ -630,6 +640,9 @@ func TestLateReceipts(t *testing.T) {
 				if again := got.header.Get("X-Should-Retry"); (again == "false") != (!allow && ran == 1) {
 					t.Errorf("x-should-retry: %q", again)
 				}
+				if got, want := w.ledger.passed[true], map[bool]int{true: 1}[allow && from != receipts.KindOutcome]; got != want || len(w.ledger.passed) > 1 {
+					t.Errorf("noted as let through: %v, want %d", w.ledger.passed, want)
+				}
 				if len(w.ledger.missed) != 0 {
 					t.Errorf("counted as missing: %v", w.ledger.missed)
 				}
@@ -651,7 +664,15 @@ func TestLateReceipts(t *testing.T) {
 // TestLetThroughWithoutAReceipt: where the operator says so, what cannot be
 // recorded is done and counted, and no receipt is named that is not there.
 func TestLetThroughWithoutAReceipt(t *testing.T) {
-	w := setup{settings: func(s *config.Settings) { s.ReceiptOnFailure = "allow" }}.world(t, hello, everything("k"))
+	var w *world
+	w = setup{settings: func(s *config.Settings) { s.ReceiptOnFailure = "allow" }}.world(t, func(rw http.ResponseWriter, r *http.Request) {
+		w.ledger.mu.Lock()
+		defer w.ledger.mu.Unlock()
+		if w.ledger.passed[false] != 1 {
+			t.Errorf("the service is called, and noted is %v", w.ledger.passed)
+		}
+		hello(rw, r)
+	}, everything("k"))
 	w.ledger.fail = receipts.ErrUnavailable
 	for _, c := range []struct {
 		service string

@@ -216,6 +216,12 @@ func (l *Log) commit(b *batch) {
 		l.onCommit(len(b.slots), took)
 	}
 	l.mu.Lock()
+	for _, m := range b.passed {
+		l.landedLocked(m)
+	}
+	if len(b.passed)+len(b.told) > 0 {
+		l.notes.nudge()
+	}
 	l.writing = nil
 	l.space.taken -= b.cost
 	l.space.end = l.segment.size + frame
@@ -393,11 +399,17 @@ func (l *Log) roll(n int64) error {
 func (l *Log) fail(b *batch, err error) {
 	failure := fmt.Errorf("%w until a restart: %w", ErrUnavailable, err)
 	l.mu.Lock()
-	l.failure = failure
+	l.failure, l.reason = failure, reasonFailed
 	waiting := l.filling
+	if b != nil {
+		l.untold = append(l.untold, b.told...)
+	}
+	l.untold = append(l.untold, waiting.told...)
+	l.writing = nil
 	l.filling = newBatch(l.next, 0)
 	l.room.Broadcast()
 	l.mu.Unlock()
+	l.notes.nudge()
 	l.logger.Error("receipt log failed; no receipt is taken until a restart", "folder", l.folder, "error", err)
 	for _, b := range []*batch{b, waiting} {
 		if b != nil {
@@ -483,9 +495,7 @@ func (l *Log) publish(durable bool) error {
 // finish is what Close does after the committer has ended.
 func (l *Log) finish() error {
 	l.index.work.Wait()
-	if n := l.missing.total(); n > 0 {
-		l.logger.Error("attempts have no record, and the log ends without saying so", "folder", l.folder, "attempts", n)
-	}
+	l.lastNote()
 	if l.failure != nil { // the committer has ended: nobody writes it any more
 		return errors.Join(l.failure, l.segment.file.Close(), l.lock.Close())
 	}

@@ -46,8 +46,8 @@ type file interface {
 	reserve(n int64) error
 	// free says how much of the disk that the file is on anybody may take, and how large it is.
 	free() (free, total int64, err error)
-	// isAt reports whether path leads to this very file.
-	isAt(path string) bool
+	// isAt reports whether path leads to this very file, and how long that is.
+	isAt(path string) (size int64, is bool)
 }
 
 // writeAll writes all of b, or returns an error.

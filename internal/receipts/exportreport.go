@@ -30,9 +30,10 @@ type ExportReport struct {
 	Unknown uint64            `json:"unknown_outcomes"`
 	Gaps    uint64            `json:"gaps"`
 	// Summarised are refusals that were counted instead of recorded one by one.
-	Summarised Summarised `json:"summarised"`
-	Attempts   uint64     `json:"gap_attempts"`
-	Interval   uint64     `json:"interval_records"`
+	Summarised    Summarised `json:"summarised"`
+	Attempts      uint64     `json:"gap_attempts"`
+	UncountedGaps uint64     `json:"uncounted_gaps,omitempty"`
+	Interval      uint64     `json:"interval_records"`
 
 	Proven    []string `json:"proven"`
 	NotProven []string `json:"not_proven"`
@@ -52,7 +53,10 @@ func (r *ExportReport) count(rec *Record) {
 		r.Gaps++
 		r.Attempts += rec.Count
 	}
-	if rec.Ending == OutcomeUnknown && rec.Kind != KindSummary {
+	if rec.Ending == OutcomeUnknown && rec.Kind == KindGap {
+		r.UncountedGaps++
+	}
+	if rec.Ending == OutcomeUnknown && rec.Kind == KindOutcome {
 		r.Unknown++
 	}
 	if rec.Interval {
@@ -100,6 +104,9 @@ func (r *ExportReport) conclude() {
 	}
 	if r.Gaps > 0 {
 		say(&r.NotProven, "what happened in %d declared gaps, to %d attempts that have no other record", r.Gaps, r.Attempts)
+	}
+	if r.UncountedGaps > 0 {
+		say(&r.NotProven, "how many attempts are missing: %d of the gaps were declared after a crash, by what was known before it", r.UncountedGaps)
 	}
 	r.Summarised.explain(&r.NotProven)
 	if r.Unknown > 0 {

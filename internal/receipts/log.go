@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -140,6 +141,8 @@ type Log struct {
 	reason  string // of the last stall
 	writing *batch
 	missing counts
+	untold  []noted // records that another process, or a batch that failed, was to write
+	notes   notes
 
 	// The committer's own; nobody else looks.
 	segment      *segment
@@ -195,11 +198,13 @@ type batch struct {
 	began    time.Time // when its first record was queued; interval mode only
 	since    time.Time // when the first was queued that somebody waits for
 	slots    []*slot
-	heads    *Record // of slots[0], where the batch begins with one: see bind
-	calls    int     // records that are not of refusals: a call waits for each of these
-	cost     int64   // that its records may take at most
+	heads    *Record   // of slots[0], where the batch begins with one: see bind
+	calls    int       // records that are not of refusals: a call waits for each of these
+	cost     int64     // that its records may take at most
+	told     []noted   // its records that the file of what is unrecorded tells of until they are on disk
+	passed   []*missed // attempts that were let through, and are accounted for by it
 	late     chan struct{}
-	told     bool // late is closed: nobody waits for it
+	waived   bool // late is closed: nobody waits for it
 	encoding sync.WaitGroup
 	done     chan struct{} // closed when err is final
 	err      error
@@ -344,6 +349,7 @@ func (l *Log) place(r *Record) (*batch, *slot, uint64, <-chan struct{}, error) {
 		r.Time = l.clock.Now()
 	}
 	b, index := l.filling, l.next
+	b.noteLocked(l, r)
 	l.putLocked(s, r, cost)
 	l.nameLocked(s, r, index)
 	n := len(b.slots)
@@ -392,6 +398,23 @@ func (l *Log) putLocked(s *slot, r *Record, cost int64) {
 	l.filling.encoding.Add(1)
 	l.filling.cost += cost
 	l.space.taken += cost
+}
+
+// noteLocked has the file of what is unrecorded go on telling of what r is to tell,
+// until b is on disk.
+func (b *batch) noteLocked(l *Log, r *Record) {
+	if r.passed != nil {
+		b.passed = append(b.passed, r.passed)
+		r.passed = nil
+	}
+	if r.told != nil {
+		id := r.told.ID
+		l.untold = slices.DeleteFunc(l.untold, func(n noted) bool { return n.ID == id })
+		b.told = append(b.told, *r.told)
+		r.told = nil
+	} else if r.Kind == KindSummary && r.Reason == ReasonFlood && r.Ending == Complete {
+		b.told = append(b.told, noted{ID: r.ID, Kind: notedFlood, From: r.From, To: r.To, Count: r.Count, Exact: true})
+	}
 }
 
 // nudge tells the committer to look again. One that is already on its way is enough.

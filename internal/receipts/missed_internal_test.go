@@ -18,7 +18,7 @@ func TestGapsAreToldOfFirst(t *testing.T) {
 	defer l.Close()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.missing[missedOf{reason: reasonSlow}] = &missed{count: 3}
+	l.missing[missedOf{reason: reasonSlow}] = &missed{of: missedOf{reason: reasonSlow}, count: 3}
 	l.resumeLocked()
 	if len(l.missing) != 0 || len(l.filling.slots) != 1 || !bytes.Contains(l.filling.slots[0].line, []byte(`"kind":"gap"`)) {
 		t.Errorf("%d counts are left, %d records wait", len(l.missing), len(l.filling.slots))

@@ -50,6 +50,7 @@ func Open(dir string, o Options) (*Log, error) {
 	started := l.tree.size
 	l.index.written(p.end + 256*int64(p.last)) // about
 	go l.run()
+	go l.keepNotes()
 	if l.retention > 0 {
 		go l.retire()
 	} else {
@@ -137,6 +138,11 @@ func open(dir, folder string, o Options) (*Log, *past, error) {
 	if l.anchor, err = anchorAt(o.Anchor, keysNamed(o.disk, folder, newOfficeKey(key.vkey, key.origin), l.pruned).logs()); err != nil {
 		return nil, nil, err
 	}
+	l.notes = notes{wake: make(chan struct{}, 1), quit: make(chan struct{}), stopped: make(chan struct{})}
+	if l.notes.book, l.untold, err = readNotebook(o.disk, folder, key, l.heir); err != nil {
+		return nil, nil, err
+	}
+	l.resetNotes()
 	p, w, err := l.read()
 	if err != nil {
 		return nil, nil, err
@@ -145,13 +151,21 @@ func open(dir, folder string, o Options) (*Log, *past, error) {
 		if w.tree.size == 0 {
 			return nil, nil, fmt.Errorf("%s waits to take over a log that has not begun: remove it", filepath.Join(dir, nextSigningKeyFile))
 		}
+		if err := l.notes.book.handOver(o.disk, folder, l.heir); err != nil {
+			return nil, nil, err
+		}
 		if err := l.handOver(p, w); err != nil {
 			return nil, nil, fmt.Errorf("handing over to the next key: %w; the next start goes on with it", err)
 		}
 		return open(dir, folder, o)
 	}
-	err = l.load(p, w)
-	return l, p, err
+	if err := l.load(p, w); err != nil {
+		return nil, nil, err
+	}
+	if err := l.notes.book.open(o.disk, folder); err != nil {
+		l.logger.Warn("there is no file that could be told what is counted while receipts cannot be written; a process that is killed then takes the number with it", "file", filepath.Join(folder, unrecordedFile), "error", err)
+	}
+	return l, p, nil
 }
 
 // load brings the log into the state that its files say.
@@ -209,6 +223,37 @@ func (l *Log) load(p *past, w *walker) (err error) {
 	return nil
 }
 
+// resetNotes has a walk through the log look for what the file of what is unrecorded
+// tells of.
+func (l *Log) resetNotes() {
+	l.notes.told = make(map[string]bool, len(l.untold))
+	for _, n := range l.untold {
+		l.notes.told[n.ID] = false
+	}
+}
+
+// unnote returns what the file of what is unrecorded tells of and the log does not:
+// the ends of summaries by their ids, and what has no record at all.
+func (l *Log) unnote(p *past) (floods map[string]*noted, lost []noted) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	floods = make(map[string]*noted)
+	left := l.untold[:0]
+	for _, n := range l.untold {
+		switch begun := p.intents[n.ID].record; {
+		case n.Kind == notedFlood && begun != nil && begun.Kind == KindSummary:
+			floods[n.ID] = &n
+		case n.Kind != notedFlood && !l.notes.told[n.ID]:
+			lost = append(lost, n)
+		default:
+			continue
+		}
+		left = append(left, n)
+	}
+	l.untold, l.notes.told = left, nil
+	return floods, lost
+}
+
 // begin appends what the start itself has to say, in one batch.
 func (l *Log) begin(p *past, size uint64) error {
 	var records []*Record
@@ -218,6 +263,7 @@ func (l *Log) begin(p *past, size uint64) error {
 	if p.sealed { // which it is no longer
 		records = append(records, &Record{Kind: KindHeartbeat})
 	}
+	floods, lost := l.unnote(p)
 	open := slices.SortedFunc(maps.Values(p.intents), func(a, b openIntent) int {
 		return cmp.Compare(a.index, b.index)
 	})
@@ -229,7 +275,13 @@ func (l *Log) begin(p *past, size uint64) error {
 			r.Kind = KindOutcome
 			calls++
 		}
+		if n, told := floods[r.ID]; told {
+			r.Ending, r.Count, r.To, r.told = n.ending(), max(n.Count, r.Count), n.To, n
+		}
 		records = append(records, &r)
+	}
+	for i := range lost {
+		records = append(records, lost[i].record())
 	}
 	var last *batch
 	var late <-chan struct{}
@@ -243,8 +295,11 @@ func (l *Log) begin(p *past, size uint64) error {
 	if calls > 0 {
 		l.logger.Warn("calls of the last run have no outcome and are recorded as unknown", "count", calls)
 	}
-	if n := len(open) - calls; n > 0 {
+	if n := len(open) - calls - len(floods); n > 0 {
 		l.logger.Warn("refusals were being counted when the last run ended, and how many is not known", "summaries", n)
+	}
+	if n := len(lost); n > 0 {
+		l.logger.Warn("attempts of the last run have no record; the log now says how many, or that there were some", "records", n)
 	}
 	if last == nil || l.interval {
 		return nil

@@ -43,6 +43,7 @@ func (l *Log) read() (*past, *walker, error) {
 		return p, w, l.anchor.holds(w.tree.size)
 	}
 	l.recent.forget()
+	l.resetNotes()
 	if err := l.resetLeaves(); err != nil {
 		return nil, nil, err
 	}
@@ -284,6 +285,9 @@ func (l *Log) knownCheckpoint() (*checkpoint, error) {
 func (l *Log) remember(p *past, e event) {
 	p.sealed = e.record.Kind == KindSeal
 	p.proven = p.proven || e.record.proves(l.pruned)
+	if _, asked := l.notes.told[e.record.ID]; asked {
+		l.notes.told[e.record.ID] = true
+	}
 	at := place{e.segment, e.at.Offset, len(e.line) + 1}
 	switch begins := e.record.Begins(); {
 	case begins:

@@ -52,14 +52,17 @@ func (f *realFile) free() (free, total int64, err error) {
 	return int64(fs.Bavail) * size, int64(fs.Blocks) * size, nil
 }
 
-func (f *realFile) isAt(path string) bool {
+func (f *realFile) isAt(path string) (int64, bool) {
 	if f.self == nil {
 		self, err := f.Stat()
 		if err != nil {
-			return false
+			return 0, false
 		}
 		f.self = self
 	}
 	named, err := os.Stat(path)
-	return err == nil && os.SameFile(f.self, named)
+	if err != nil || !os.SameFile(f.self, named) {
+		return 0, false
+	}
+	return named.Size(), true
 }

@@ -158,6 +158,10 @@ type Record struct {
 
 	// room is what the log keeps for the record that ends this one's attempt.
 	room int64
+	// passed is where the attempt is counted that was let through and may yet have a record.
+	passed *missed
+	// told is what the file of what is unrecorded says of this one.
+	told *noted
 
 	// Seq is the record's place among those of its tenant, from 1 without a
 	// gap. The log sets it; a caller's value is ignored.

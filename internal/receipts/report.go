@@ -73,7 +73,9 @@ type Report struct {
 	InFlight    int               `json:"intents_without_outcome"`
 	Gaps        uint64            `json:"gaps"`         // gap records, and the attempts
 	Attempts    uint64            `json:"gap_attempts"` // for which they stand
-	Interval    uint64            `json:"interval_records"`
+	// UncountedGaps are gap records of which nobody knows how many attempts they stand for.
+	UncountedGaps uint64 `json:"uncounted_gaps,omitempty"`
+	Interval      uint64 `json:"interval_records"`
 	// Sealed: the last entry is a seal, under a signature and with nothing behind it.
 	Sealed bool `json:"sealed"`
 	// Summarised are refusals that were counted instead of recorded one by one, and
@@ -243,6 +245,9 @@ func (v *verification) explain() {
 	}
 	if r.Gaps > 0 {
 		say(&r.NotProven, "what happened in %d declared gaps, to %d attempts that have no other record", r.Gaps, r.Attempts)
+	}
+	if r.UncountedGaps > 0 {
+		say(&r.NotProven, "how many attempts are missing: %d of the gaps were declared after a crash, by what was known before it", r.UncountedGaps)
 	}
 	r.Summarised.explain(&r.NotProven)
 	if r.Unknown > 0 {

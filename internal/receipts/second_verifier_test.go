@@ -83,6 +83,7 @@ type opinion struct {
 
 	Size, Covered, Anchor, Batches, Gaps uint64
 	Attempts                             uint64 `json:"gap_attempts"`
+	UncountedGaps                        uint64 `json:"uncounted_gaps"`
 	Root                                 string
 	Torn                                 int64  `json:"torn_bytes"`
 	Unknown                              uint64 `json:"unknown_outcomes"`

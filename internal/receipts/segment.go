@@ -2,6 +2,7 @@ package receipts
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -16,6 +17,7 @@ type segment struct {
 	first uint64
 	size  int64 // where the next byte goes; nothing stands behind it
 
+	torn     bool // a write was cut short: some of it may stand behind size
 	believed bool // the file system keeps no room, and is believed to have what it says is free
 }
 
@@ -96,25 +98,42 @@ func (s *segment) reserve(end, reserved, need, limit int64) (int64, error) {
 
 // write puts b behind what is there; it is not on disk before sync.
 func (s *segment) write(b []byte) error {
+	if err := s.stands(); err != nil { // else the bytes would stand behind a hole
+		return err
+	}
+	s.torn = true
 	if err := writeAll(s.file, b, s.size); err != nil {
 		return err
 	}
-	s.size += int64(len(b))
+	s.size, s.torn = s.size+int64(len(b)), false
 	return nil
 }
 
-var errMoved = errors.New("the segment is no longer where it was created: it was removed or renamed")
+var (
+	errMoved   = errors.New("the segment is no longer where it was created: it was removed or renamed")
+	errResized = errors.New("the segment is not as long as what was written to it: somebody has cut it, or written to it")
+)
 
-// sync waits for the disk and then makes sure that the name still leads to this
-// file. A log that writes on into a deleted file looks healthy and keeps nothing.
+// stands makes sure that the name still leads to this file, and that it is as long
+// as it was left. A log that writes on into a deleted file, or behind a hole, looks
+// healthy and keeps nothing. Bytes that were changed in their place it does not see.
+func (s *segment) stands() error {
+	size, is := s.file.isAt(s.path)
+	switch {
+	case !is:
+		return errMoved
+	case size < s.size, size > s.size && !s.torn:
+		return fmt.Errorf("%w: it has %d bytes, and %d were written", errResized, size, s.size)
+	}
+	return nil
+}
+
+// sync waits for the disk and then makes sure that the file is where it was.
 func (s *segment) sync() error {
 	if err := syncAll(s.file); err != nil {
 		return err
 	}
-	if !s.file.isAt(s.path) {
-		return errMoved
-	}
-	return nil
+	return s.stands()
 }
 
 // close gives back the space that was reserved and not used.

@@ -634,13 +634,14 @@ func (f *simFile) free() (free, total int64, err error) {
 	return max(0, f.disk.store.space-f.disk.store.used()), f.disk.store.space, nil
 }
 
-func (f *simFile) isAt(path string) (is bool) {
+func (f *simFile) isAt(path string) (size int64, is bool) {
 	err := f.disk.call(SimCall{Op: "isat", Path: path}, func(int) error {
 		n, err := f.disk.store.find(path)
 		is = n == f.node
+		size = int64(len(f.node.data))
 		return err
 	})
-	return err == nil && is
+	return size, err == nil && is
 }
 
 func (f *simFile) Close() error { return nil }

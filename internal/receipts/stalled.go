@@ -92,7 +92,7 @@ func (l *Log) tooLong(turn uint64) bool {
 		left = commitTimeout - l.clock.Since(l.space.since)
 	}
 	for _, b := range []*batch{l.writing, l.filling} {
-		if b != nil && !b.told && !b.since.IsZero() {
+		if b != nil && !b.waived && !b.since.IsZero() {
 			left = min(left, commitTimeout-l.clock.Since(b.since))
 		}
 	}
@@ -102,6 +102,7 @@ func (l *Log) tooLong(turn uint64) bool {
 	}
 	l.slow, l.reason = true, reasonSlow
 	l.tellLocked()
+	l.notes.nudge()
 	return true
 }
 
@@ -118,6 +119,7 @@ func (l *Log) fillUp(late bool, err error) {
 	l.room.Broadcast()
 	l.mu.Unlock()
 	if first {
+		l.notes.nudge()
 		l.logger.Error("there is no room on the disk for receipts; until there is, calls are refused, or let through and counted", "folder", l.folder, "error", err)
 	}
 }
@@ -125,8 +127,8 @@ func (l *Log) fillUp(late bool, err error) {
 // tellLocked sends those away who wait for the disk, and for a place.
 func (l *Log) tellLocked() {
 	for _, b := range []*batch{l.writing, l.filling} {
-		if b != nil && !b.told {
-			b.told = true
+		if b != nil && !b.waived {
+			b.waived = true
 			close(b.late)
 		}
 	}
@@ -143,8 +145,9 @@ func (l *Log) resumeLocked() {
 		l.retryAt = l.clock.Now().Add(retryEvery)
 		return
 	}
-	if b := l.filling; b.told {
-		b.told, b.late, b.since = false, make(chan struct{}), time.Time{}
+	l.notes.hopeless = false
+	if b := l.filling; b.waived {
+		b.waived, b.late, b.since = false, make(chan struct{}), time.Time{}
 	}
 	l.room.Broadcast()
 }

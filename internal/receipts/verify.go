@@ -421,6 +421,9 @@ func (v *verification) record(w *walker, e event) error {
 	case rec.Kind == KindGap:
 		r.Gaps++
 		r.Attempts += rec.Count
+		if rec.Ending == OutcomeUnknown {
+			r.UncountedGaps++
+		}
 	case rec.Kind == KindSummary:
 		v.sums.add(rec, &r.Summarised)
 	case rec.Ending == OutcomeUnknown:
