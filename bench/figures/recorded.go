@@ -54,6 +54,7 @@ type unrecorded struct{}
 
 func (unrecorded) Append(*receipts.Record) (receipts.Entry, error) { return receipts.Entry{}, nil }
 func (unrecorded) Promise(*receipts.Record) error                  { return nil }
+func (unrecorded) Pass(*receipts.Record, bool)                     {}
 func (unrecorded) Miss(*receipts.Record, bool)                     {}
 func (unrecorded) Refuse(*receipts.Record, string) (receipts.Entry, error) {
 	return receipts.Entry{}, nil
