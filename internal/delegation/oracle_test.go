@@ -22,10 +22,6 @@ import (
 type value string
 
 func (v value) isString() bool { return strings.HasPrefix(string(v), `"`) }
-func (v value) isNumber() bool {
-	_, err := strconv.ParseFloat(string(v), 64)
-	return err == nil
-}
 
 // values are all of them: those that constraints name, and of each kind some that none does.
 var (
