@@ -97,9 +97,14 @@ func (l *Links) judge(found store.Link, service string, err error) error {
 func (l *Links) authorization(service, cookie string) oauth.Authorization {
 	link, nonce, _ := strings.Cut(cookie, ".")
 	hash := func(label string) string {
-		mac := hmac.New(sha256.New, l.key[:])
-		mac.Write(appendField(appendField(appendField([]byte(label), service), link), nonce))
-		return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
+		return l.hash(appendField(appendField(appendField([]byte(label), service), link), nonce))
 	}
 	return oauth.Authorization{State: hash("state"), Verifier: hash("verifier")}
+}
+
+// hash is the keyed hash of a message, as text.
+func (l *Links) hash(message []byte) string {
+	mac := hmac.New(sha256.New, l.key[:])
+	mac.Write(message)
+	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 }

@@ -471,6 +471,39 @@ func TestTokensGoToTheirHosts(t *testing.T) {
 	}
 }
 
+// TestARefreshTokenGoesToItsHostAlone: a public client has no secret that would be held
+// back in its place.
+func TestARefreshTokenGoesToItsHostAlone(t *testing.T) {
+	p := newIDP(t)
+	b := newBank(t, openStore(t, t.TempDir()), clockwork.NewFakeClockAt(noon))
+	form := p.form(true)
+	form.OAuth2.Auth = oauth.AuthNone
+	if err := b.vault.SetRefresh(t.Context(), alice, form, secret.New("r0"), noon); err != nil {
+		t.Fatal(err)
+	}
+	moved := p.form(true)
+	moved.OAuth2.Auth = oauth.AuthNone
+	moved.OAuth2.TokenURL = strings.Replace(moved.OAuth2.TokenURL, "127.0.0.1", "localhost", 1)
+	if _, err := b.Open(t.Context(), alice, moved); !errors.Is(err, vault.ErrHost) || !strings.Contains(err.Error(), "came from 127.0.0.1 and not from localhost; connect the account again") {
+		t.Errorf("to another endpoint: %v", err)
+	}
+	if p.asked() != 0 {
+		t.Errorf("the other endpoint was asked %d times", p.asked())
+	}
+	p.set(func() {
+		p.before = func(w http.ResponseWriter) bool {
+			_, _ = io.WriteString(w, `{"access_token":"a1","refresh_token":"r1","token_type":"Bearer","expires_in":3600}`)
+			return true
+		}
+	})
+	if _, err := b.Open(t.Context(), alice, form); err != nil || p.asked() != 1 {
+		t.Errorf("to its own: %v, asked %d times", err, p.asked())
+	}
+	if _, err := b.Open(t.Context(), alice, moved); !errors.Is(err, vault.ErrHost) {
+		t.Errorf("with an access token that is good: %v", err)
+	}
+}
+
 func TestNothingOfATokenIsLogged(t *testing.T) {
 	p := newIDP(t)
 	b := connected(t, openStore(t, t.TempDir()), p)
