@@ -17,6 +17,8 @@ func (o operations) Log() admin.Log { return o.receipts }
 
 func (o operations) Ready() error { return o.ready() }
 
+func (o operations) Recording() error { return o.recording() }
+
 func (o operations) Config() admin.Config { return o.live.config() }
 
 func (o operations) Reload() error {

@@ -117,6 +117,13 @@ func start(settings *config.Settings, snapshot *registry.Snapshot, read reader, 
 	if s.salts, err = vault.LoadSalts(s.background, s.store, kek, s.clock); err != nil {
 		return nil, err
 	}
+	s.salts.Changed = func(err error) {
+		if err != nil {
+			log.Error("no key can be kept for the parameters of a tenant's first receipt; until one can, calls of tenants without one are refused, or let through without a hash of them", "error", err)
+			return
+		}
+		log.Info("keys for the parameters in receipts are kept again")
+	}
 	if s.adminToken, err = adminToken(settings); err != nil {
 		return nil, err
 	}
@@ -154,7 +161,7 @@ func start(settings *config.Settings, snapshot *registry.Snapshot, read reader, 
 		return nil, err
 	}
 	s.metrics.Collect(&limiterCollector{s.limiter, s.nanos, s.gateway.NamedTenants, s.live.rules})
-	s.metrics.Collect(&receiptsCollector{s.receipts})
+	s.metrics.Collect(&receiptsCollector{s.receipts, s.recording})
 	go s.live.watchStore(s.background)
 	go s.live.keepUses(s.background)
 	if read != nil {
@@ -248,6 +255,14 @@ func (s *server) ready() error {
 		return nil
 	}
 	return s.receipts.Healthy()
+}
+
+// recording is nil while every attempt can have its receipt.
+func (s *server) recording() error {
+	if err := s.receipts.Healthy(); err != nil {
+		return err
+	}
+	return s.salts.Healthy()
 }
 
 // stop drains: calls under way finish, streams end at an event border, and what

@@ -27,6 +27,9 @@ import (
 type Operations interface {
 	// Ready is nil once calls can be served, and why not before and after.
 	Ready() error
+	// Recording is nil while every attempt can have its receipt, and else why not.
+	// Calls may be served all the same: see Ready.
+	Recording() error
 	// Config tells what is in force.
 	Config() Config
 	// Reload takes over the registry file as it is now. The error is all that
@@ -81,6 +84,11 @@ func ready(o Operations) http.HandlerFunc {
 		fmt.Fprintln(w, "ok")
 		if !r.URL.Query().Has("verbose") {
 			return
+		}
+		if err := o.Recording(); err != nil {
+			fmt.Fprintf(w, "receipts: %v\n", err)
+		} else {
+			fmt.Fprintln(w, "receipts: taken")
 		}
 		if f := o.Config().Failure; f != nil {
 			fmt.Fprintf(w, "registry: the file cannot be used since %s; what was served before is still served\n", stamp(f.Since))

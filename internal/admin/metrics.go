@@ -47,7 +47,7 @@ func NewMetrics() *Metrics {
 			Name: "agentgate_rule_observed_total", Help: "Calls that ran and that a rule with mode: observe would have refused.",
 		}, []string{"rule"}),
 		lost: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "agentgate_receipts_lost_total", Help: "Receipt records that could not be written; the calls were refused, or let through where AGENTGATE_RECEIPT_ON_FAILURE is allow.",
+			Name: "agentgate_receipts_lost_total", Help: "Attempts of which a receipt record could not be written; they were refused, or let through where AGENTGATE_RECEIPT_ON_FAILURE is allow.",
 		}),
 		inForce: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "agentgate_registry_reload_ok", Help: "1 while the registry file, as it was last read, is in force; 0 after a reload that failed.",
@@ -92,7 +92,7 @@ func (m *Metrics) Committed(records int, seconds float64) {
 	m.commits.Observe(seconds)
 }
 
-// Unrecorded counts a record that could not be written.
+// Unrecorded counts an attempt of which a record could not be written.
 func (m *Metrics) Unrecorded() { m.lost.Inc() }
 
 // Observed counts a call that a rule, which only observes, would have refused.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/netip"
@@ -78,7 +79,7 @@ func (a *attempt) intend(method string) *Error {
 			return err
 		}
 	} else if err := a.g.receipts.Promise(r); err != nil {
-		a.failed = true
+		a.fail()
 		if err := a.unwritten(err, false); err != nil {
 			return err
 		}
@@ -203,8 +204,8 @@ func (a *attempt) hashParams() error {
 	a.read, a.params = false, nil
 	salt, key, err := a.g.salts.Salt(r.Tenant, r.ID)
 	if err != nil {
-		a.g.log.Error("a receipt cannot say anything of the parameters", "receipt", r.ID, "error", err)
-		return err
+		a.g.log.Debug("a receipt cannot say anything of the parameters", "receipt", r.ID, "error", err) // the salts have said so, once
+		return fmt.Errorf("%w: %w", receipts.ErrUnavailable, err)
 	}
 	r.Params = receipts.HashParams(salt, key, params)
 	return nil
@@ -222,14 +223,21 @@ func (a *attempt) write(ran bool) *Error {
 		a.late = true
 		return a.unwritten(err, ran)
 	case err != nil:
-		a.failed = true
-		a.g.unrecorded()
+		a.fail()
 		return a.unwritten(err, ran)
 	}
 	if a.last = entry; !a.wrote {
 		a.wrote, a.first = true, entry
 	}
 	return nil
+}
+
+// fail notes that a record could not be written, once for each attempt.
+func (a *attempt) fail() {
+	if !a.failed {
+		a.failed = true
+		a.g.unrecorded()
+	}
 }
 
 // unwritten is what becomes of a call whose record is not on disk.

@@ -113,7 +113,7 @@ type Parts struct {
 	// the end, or left by a caller that hung up, whose key is gone, a tenant that
 	// was blocked or a gateway that drains.
 	Waited func(end string, after time.Duration)
-	// Unrecorded is told of every record that could not be written.
+	// Unrecorded is told once of every attempt of which a record could not be written.
 	Unrecorded func()
 	// Observed is told of every call that a rule would have refused, by its name,
 	// had it not been there to observe.

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"golang.org/x/mod/sumdb/note"
@@ -22,7 +23,8 @@ var ErrAnchor = errors.New("the receipt log and its anchor contradict each other
 // anchorEvery is how often a running log looks at its anchor and replaces it.
 const anchorEvery = time.Second
 
-// anchorPatience bounds how long Close waits for a volume that does not answer.
+// anchorPatience is how long a volume may take to answer before that is told of, and
+// before Close waits for it no more.
 const anchorPatience = 2 * time.Second
 
 // anchor is the newest signed checkpoint, kept outside of the data folder: what is
@@ -81,7 +83,7 @@ var errEmptyAnchor = errors.New("it is empty")
 func (a *anchor) open(raw []byte) (checkpoint, error) {
 	text := bytes.TrimSpace(raw)
 	if len(text) == 0 {
-		return checkpoint{}, fmt.Errorf("the anchor %s: %w", a.path, errEmptyAnchor)
+		return checkpoint{}, fmt.Errorf("the anchor %s: %w: bring it back from a copy; or, to begin one with the log as it is, `agentgw receipts checkpoint > %s`", a.path, errEmptyAnchor, a.path)
 	}
 	c, err := openCheckpoint(fmt.Appendf(nil, "%s\n", text), a.keys)
 	if err != nil {
@@ -230,14 +232,32 @@ func (l *Log) awaitAnchor() {
 // lookAtAnchor is look for this log as it is now. One that contradicts its anchor
 // takes no more records.
 func (l *Log) lookAtAnchor() error {
+	var mu sync.Mutex
+	answered := false
+	tell := func(ok bool) {
+		if l.onAnchor != nil {
+			l.onAnchor(ok)
+		}
+	}
+	// The volume may never answer, and then nobody comes to the lines below.
+	watch := l.clock.AfterFunc(anchorPatience, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if !answered {
+			tell(false)
+			l.logger.Warn("the anchor's volume does not answer; the log goes on without it", "file", l.anchor.path, "after", anchorPatience.String())
+		}
+	})
 	err := l.anchor.look(func() ([]byte, uint64) {
 		signed := l.Checkpoint()
 		_, size, _ := claimed(signed)
 		return signed, size
 	}, l.rootAt)
-	if l.onAnchor != nil {
-		l.onAnchor(err == nil)
-	}
+	watch.Stop()
+	mu.Lock()
+	answered = true
+	tell(err == nil)
+	mu.Unlock()
 	if errors.Is(err, ErrAnchor) {
 		l.mu.Lock()
 		l.contradicted = fmt.Errorf("%w until a restart: %w", ErrUnavailable, err)

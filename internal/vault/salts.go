@@ -58,6 +58,37 @@ type Salts struct {
 	changing sync.Mutex // held over a read or a change of the store, lest an older one end last
 	mu       sync.RWMutex
 	inUse    map[string]*saltKey // by tenant
+	failed   error               // why the newest key could not be kept; nil: it could
+	failedAt time.Time
+
+	// Changed, where set before the first Salt, is told once when keys can be kept no
+	// more, with the reason, and once with nil when they can again. It MUST NOT block.
+	Changed func(error)
+}
+
+// failureLasts is how long a failure to keep a key is one, if no tenant needs
+// another: then nobody knows.
+const failureLasts = time.Minute
+
+// Healthy is nil while keys for new tenants can be kept, as far as it is known, and else
+// why not: receipts of tenants that have a key are none the worse for it.
+func (s *Salts) Healthy() error {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.failed != nil && s.clock.Since(s.failedAt) < failureLasts {
+		return fmt.Errorf("no key can be kept for the parameters of a tenant's first receipt: %w", s.failed)
+	}
+	return nil
+}
+
+func (s *Salts) note(err error) {
+	s.mu.Lock()
+	changed := (err == nil) != (s.failed == nil)
+	s.failed, s.failedAt = err, s.clock.Now()
+	s.mu.Unlock()
+	if changed && s.Changed != nil {
+		s.Changed(err)
+	}
 }
 
 // saltKey is a tenant's key, ready to use.
@@ -120,7 +151,9 @@ func (s *Salts) reloadLocked(ctx context.Context) error {
 func (s *Salts) Salt(tenant, receipt string) (salt [SaltSize]byte, key string, err error) {
 	k := s.find(tenant)
 	if k == nil {
-		if k, err = s.add(context.Background(), tenant); err != nil { // a caller that hangs up has had a receipt all the same
+		k, err = s.add(context.Background(), tenant)
+		s.note(err)
+		if err != nil { // a caller that hangs up has had a receipt all the same
 			return salt, "", err
 		}
 	}

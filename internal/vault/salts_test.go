@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -327,5 +328,36 @@ func TestAPINIsNotGuessed(t *testing.T) {
 	}
 	if !bytes.Equal(mac(salt[:], pin(4711)), hash) || len(wrapped) == 0 {
 		t.Error("it was not there to be found")
+	}
+}
+
+// TestSaltsTellOfAStoreThatIsFull: once when keys can be kept no more and once when
+// they can again, however many ask; and who has a key is none the worse for it.
+func TestSaltsTellOfAStoreThatIsFull(t *testing.T) {
+	o := &opening{SQLite: openStore(t, t.TempDir())}
+	salts := loadSalts(t, o)
+	var told []bool
+	salts.Changed = func(err error) { told = append(told, err == nil) }
+	if _, _, err := salts.Salt("tenant:old", "r"); err != nil {
+		t.Fatal(err)
+	}
+	o.err = errors.New("database or disk is full")
+	for range 3 {
+		if _, _, err := salts.Salt("tenant:new", "r"); err == nil {
+			t.Fatal("a key that is not kept is used")
+		}
+		if _, _, err := salts.Salt("tenant:old", "r"); err != nil {
+			t.Errorf("one with a key: %v", err)
+		}
+	}
+	if err := salts.Healthy(); err == nil || !strings.Contains(err.Error(), "disk is full") {
+		t.Errorf("healthy: %v", err)
+	}
+	o.err = nil
+	if _, _, err := salts.Salt("tenant:new", "r"); err != nil || salts.Healthy() != nil {
+		t.Errorf("with room again: %v, %v", err, salts.Healthy())
+	}
+	if !slices.Equal(told, []bool{false, true}) {
+		t.Errorf("told %v", told)
 	}
 }
