@@ -18,9 +18,9 @@ test: ## all tests under the race detector (needs a C compiler)
 	go test -tags $(TAGS) -race -timeout 15m ./...
 	@echo "make test: the second verifier of receipts, tools/verify.py, was not asked; make interop asks it"
 
-interop: ## programs that nobody here wrote, or that share no code with ours: a second verifier of receipts, npm's jose for delegations, and npm's oidc-provider as an issuer; gitleaks, for keys that leaked; needs Python with cryptography, and Node
+interop: ## programs that nobody here wrote, or that share no code with ours: a second verifier of receipts, npm's jose for delegations, and npm's oidc-provider as an issuer and as where accounts are; gitleaks, for keys that leaked; needs Python with cryptography, and Node
 	@python=$$(.ci/python) && SECOND_VERIFIER_PYTHON=$$python DRILLS=full go test -tags $(TAGS) -count=1 -timeout 10m -v -run SecondVerifier ./internal/receipts
-	@node=$$(.ci/node) && INTEROP_NODE=$$node go test -tags $(TAGS) -count=1 -timeout 10m -v -run 'Jose|OIDCProvider' ./internal/delegation ./internal/oidc
+	@node=$$(.ci/node) && INTEROP_NODE=$$node go test -tags $(TAGS) -count=1 -timeout 10m -v -run 'Jose|OIDCProvider' ./internal/delegation ./internal/oidc ./cmd/agentgw
 	@bin=$$(mktemp -d) && trap 'rm -rf "$$bin"' EXIT && GOBIN=$$bin go install $(GITLEAKS) && GITLEAKS=$$bin/gitleaks go test -tags $(TAGS) -count=1 -v -run Gitleaks ./internal/identity
 
 drills: ## the same tests with the counts that it takes to believe them; about an hour

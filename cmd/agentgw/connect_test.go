@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/cookiejar"
 	"net/http/httptest"
@@ -84,12 +83,7 @@ func newOP(t *testing.T) *op {
 // connecting is a gateway with a service mail at that server, in the bench's folder.
 func connecting(t *testing.T, b *bench, p *op) (base string, said *lockedBuffer, s *server) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	listen := l.Addr().String()
-	_ = l.Close()
+	listen := freeAddress(t)
 	text := fmt.Sprintf(`version: 1
 server: {listen: %q, public_url: "http://%[1]s", rate_auth_per_minute: 40}
 services:
@@ -100,6 +94,14 @@ services:
     actions: {read: {method: GET, path: /mail}}
   plain: {base_url: %[2]s, allow_private: true, actions: {read: {method: GET, path: /mail}}}
 `, listen, p.URL)
+	said, s = connectable(t, b, text)
+	return "http://" + listen, said, s
+}
+
+// connectable is a gateway with that registry, which has the client secret of its
+// service mail.
+func connectable(t *testing.T, b *bench, text string) (said *lockedBuffer, s *server) {
+	t.Helper()
 	b.write("registry.yaml", []byte(text))
 	snapshot, err := registry.Load("registry.yaml")
 	if err != nil {
@@ -128,7 +130,7 @@ services:
 		t.Fatal(stderr)
 	}
 	eventually(t, "the client's secret is there", func() bool { return s.vault.Reload(t.Context()) == nil })
-	return "http://" + listen, said, s
+	return said, s
 }
 
 // browser follows redirects and keeps cookies.
