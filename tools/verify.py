@@ -216,6 +216,13 @@ class Key:
         signatures = map(SIGNATURE.fullmatch, re.findall("[^\n]*\n|[^\n]+", checkpoint.signatures))
         return any(found and self.signs(checkpoint, *found.groups()) for found in signatures)
 
+    def rotated(self, signatures):
+        """A hint where signatures name this log, or a tree in it, and none is said to be by this key. It proves nothing."""
+        if any(re.fullmatch(f"{self.origin}(/t/[0-9a-f]{{32}})?", name) for name, _ in SIGNATURE.findall(signatures)):
+            return ("; it names another key for the same log, which may have been handed over to a new key (rotation): the "
+                    "log's own verification lists its keys, and /v1/log/key has the newest")
+        return ""
+
     def open_anchor(self, text):
         """A checkpoint that was kept, of the log or of a tenant's tree: others may have signed it too."""
         checkpoint = parse_checkpoint(text + "\n")
@@ -223,7 +230,8 @@ class Key:
             raise Distrust("the anchor is not a checkpoint")
         ours = [found for found in SIGNATURE.findall(checkpoint.signatures) if self.names(*found)]
         if not ours or not self.signs(checkpoint, *ours[0]):
-            raise Distrust("the anchor is not signed by the trusted key")
+            hint = "" if ours else self.rotated(checkpoint.signatures)
+            raise Distrust("the anchor is not signed by the trusted key" + hint)
         return checkpoint
 
 
@@ -433,6 +441,7 @@ class Log:
         self.loose, self.loose_place = 0, None      # batches with entries behind it, and where the first of them is
         self.place, self.end = None, 0              # (file, line, offset) of the line, and the offset of its end
         self.counts, self.kinds = Counter(), Counter()
+        self.anchor_time = None                     # of the last record that the anchor covers
         self.tree_met = False                       # the tree of the anchor has been what the anchor says
         self.log_key = self.first = self.last = None
         self.last_kind, self.cut_short = None, False  # the log ends in a torn tail
@@ -726,11 +735,14 @@ class Log:
         self.tree.add(leaf)
         if tenant and self.tenant_anchored() and (tree.origin, tree.size) == (self.anchor.origin, self.anchor.size):
             self.tree_met = tree.root() == self.anchor.root
+            self.anchor_time = record["t"].strip('"')
             if not self.tree_met:
                 raise Fault("the records of this tenant are not those that the anchor was signed over", self.tree.size - 1)
         self.loose_place = self.loose_place or self.place
         if not self.in_loose_batch:
             self.loose, self.in_loose_batch = self.loose + 1, True
+        if self.anchor and not self.tenant_anchored() and self.tree.size == self.anchor.size:
+            self.anchor_time = record["t"].strip('"')
         marks = self.marks.pop(self.tree.size, ())
         for root, name in marks:  # where one holds and another does not, both are of the entries since the last before
             if root != self.tree.root():
@@ -832,7 +844,7 @@ def verify_proof(key, extra, index, path, note):
     if not signature or not unbase64(signature[2]):
         raise Fault("the checkpoint does not have one signature in its one spelling")
     if not key.names(*signature.groups()):
-        raise Distrust("the checkpoint is not signed by the trusted key")
+        raise Distrust("the checkpoint is not signed by the trusted key" + key.rotated(checkpoint.signatures))
     if not key.signed(checkpoint):
         raise Fault("the signature of the checkpoint does not hold")
     if root_of_path(leaf, index, checkpoint.size, hashes) != checkpoint.root:
@@ -889,6 +901,7 @@ class Export:
             raise Distrust("the anchor is of the whole log, of which an export shows nothing")
         self.key, self.anchor = key, anchor
         self.tree, self.met, self.place = Tree(), None, None
+        self.time, self.anchor_time = None, None  # of the record in the line before, and of the anchor's last
         self.tenant, self.name, self.shown, self.declared = None, None, 0, 0
         self.folded = 0  # of how many leaves the line before is that may become one of twice as many
 
@@ -908,6 +921,7 @@ class Export:
                     self.add_left_out(line)
                 if self.anchor and self.tree.size == self.anchor.size:
                     self.met = self.tree.root() == self.anchor.root
+                    self.anchor_time = self.time if self.met else None
             raise Fault("it ends without a checkpoint: the rest is missing")
 
     def next_line(self):
@@ -927,11 +941,13 @@ class Export:
         if int(record["seq"]) != self.tree.size + 1:
             raise Fault(f"record {record['seq']} of its tenant stands where record {self.tree.size + 1} is to")
         self.tenant, self.folded, self.shown = record["tenant"], 0, self.shown + 1
+        self.time = record["t"].strip('"')
         self.declared += record["interval"] is not None or record["kind"] == "gap"
         self.take(leaf_hash(line), 1)
 
     def add_left_out(self, line):
         root, count, self.folded = read_left_out(line, self.tree.size, self.folded)
+        self.time = None
         self.take(root, count)
 
     def take(self, root, count):
@@ -946,7 +962,7 @@ class Export:
         if not signature or not unbase64(signature[2]):
             raise Fault("the checkpoint is not in its one spelling, with one signature")
         if not self.key.names(*signature.groups()):
-            raise Distrust("the checkpoint is not signed by the trusted key")
+            raise Distrust("the checkpoint is not signed by the trusted key" + self.key.rotated(checkpoint.signatures))
         if not self.key.signed(checkpoint):
             raise Fault("the signature of the checkpoint does not hold")
         if (checkpoint.origin, checkpoint.size, checkpoint.root) != (self.name, self.tree.size, self.tree.root()):
@@ -966,7 +982,7 @@ class Export:
     def report(self):
         return {"tenant": json.loads(self.tenant or "null"), "tree": self.name, "size": self.tree.size, "shown": self.shown,
                 "left_out": self.tree.size - self.shown, "root": base64.b64encode(self.tree.root()).decode(),
-                "anchor": self.anchor.size if self.anchor else 0, "anchor_met": bool(self.met)}
+                "anchor": self.anchor.size if self.anchor else 0, "anchor_met": bool(self.met), "anchor_time": self.anchor_time}
 
 
 def is_export(path):
@@ -1033,13 +1049,32 @@ def verify(path, vkey_file, anchor_file=None, progress=lambda entries: None, sal
     if log and code in (0, 1, 4):
         report.update(
             log_key=log.log_key, keys=[{"vkey": text, "from": since} for _, text, since in log.office.keys], size=log.tree.size, pruned=log.pruned.before if log.pruned else 0, root=base64.b64encode(log.tree.root()).decode(), covered=log.covered,
-            anchor=0 if not log.anchor or log.tenant_anchored() else log.anchor.size, first=log.first, last=log.last, kinds=dict(log.kinds),
+            anchor=0 if not log.anchor or log.tenant_anchored() else log.anchor.size, anchor_time=log.anchor_time, first=log.first, last=log.last, kinds=dict(log.kinds),
             tenants=len(log.tenants), repaired_tails=log.kinds["recovery"], gaps=log.kinds["gap"],
             intents_without_outcome=list(log.open.values()).count("intent"), summaries_without_end=list(log.open.values()).count("summary"),
             summarised={"refusals": log.counts["summarised"], "uncounted": log.counts["uncounted"]}, sealed=code != 1 and log.sealed(), **{name: log.counts[name] for name in (
                 "torn_bytes", "segments", "batches", "checkpoints", "unknown_outcomes", "interval_records",
                 "gap_attempts", "uncounted_gaps")})
+        report["not_proven"] = left_open(log) if code != 1 else []
     return code, report
+
+
+def left_open(log):
+    """What the log leaves open, in words."""
+    size, anchored, in_flight = log.tree.size, log.anchor and not log.tenant_anchored(), list(log.open.values()).count("intent")
+    end = f", the last of {log.anchor_time}" if log.anchor_time else ""
+    return [text for there_is, text in (
+        (log.pruned, f"what the removed entries said: {log.pruned.before if log.pruned else 0}"),
+        (size > log.covered, f"the last {size - log.covered} entries: they are under no signature yet"),
+        (not anchored, "that the end of the log was not cut off: no checkpoint of the log was given as an anchor"),
+        (anchored and size > log.anchor.size, f"that nothing after the anchor's {log.anchor.size if log.anchor else 0} entries{end} was cut off"),
+        (log.counts["interval_records"], "that a crash has lost no receipt: some were acknowledged before they were on disk"),
+        (log.kinds["gap"], f"what was asked and done in attempts answered without a record: {log.counts['gap_attempts']}"),
+        (log.counts["uncounted_gaps"], f"how many such attempts exactly: gaps declared after a crash, by what was known before it: {log.counts['uncounted_gaps']}"),
+        (log.counts["summarised"], f"when each refusal came that was counted instead of recorded, and what it was: {log.counts['summarised']}"),
+        (log.counts["uncounted"], f"how many more came after summaries that a crash cut short: {log.counts['uncounted']}"),
+        (in_flight, f"how calls in flight end, which have an intent and no outcome yet: {in_flight}"),
+        (log.counts["unknown_outcomes"], f"how calls ended that a crash cut short: {log.counts['unknown_outcomes']}")) if there_is]
 
 
 def read_proofs(path):
@@ -1086,7 +1121,8 @@ def show(report):
         rows.append(("entries", f"{report['size']} read, {report['covered']} of them under a signature"))
         if report["pruned"]:
             rows.append(("pruned", f"< {report['pruned']}: the entries before this one were removed"))
-        rows.append(("anchor", f"{report['anchor']} entries" if report["anchor"] else "none"))
+        until = f", the last of {report['anchor_time']}" if report["anchor_time"] else ""
+        rows.append(("anchor", f"{report['anchor']} entries{until}" if report["anchor"] else f"one tenant's{until}" if until else "none"))
         rows.append(("trusted key", report["trusted_key"]))
         if len(report["keys"]) > 1:
             rows += [("key from entry " + str(key["from"]), key["vkey"]) for key in report["keys"]]
@@ -1097,15 +1133,16 @@ def show(report):
             "segments", "batches", "checkpoints", "tenants", "repaired_tails", "unknown_outcomes", "intents_without_outcome",
             "gaps", "interval_records", "torn_bytes", "sealed")]
     if report.get("summarised", {}).get("refusals"):
-        rows.append(("refusals in summaries", report["summarised"]["refusals"]))
+        rows.append(("refusals counted", f"{report['summarised']['refusals']}, in summaries instead of a record each"))
     if report.get("gaps"):
-        rows.append(("attempts in gaps", report["gap_attempts"]))
+        rows.append(("attempts in gaps", f"{report['gap_attempts']}, answered without a record"))
     if report.get("uncounted_gaps"):
         rows.append(("gaps of unknown size", report["uncounted_gaps"]))
-    rows += [(name.replace("_", " "), content) for name, content in report.get("export", {}).items()]
+    rows += [(name.replace("_", " "), content) for name, content in report.get("export", {}).items() if content is not None]
     rows += [("record", record) for record in report.get("records", ())]
     if report.get("records") and report["verdict"] == "holds":
         rows.append(("not proven", "that the receipt has no other records, and that everybody is shown the same tree"))
+    rows += [("" if i else "not proven", text) for i, text in enumerate(report.get("not_proven", ()))]
     for name, content in rows:
         print(f"{name:<25}{content}")
 

@@ -180,7 +180,7 @@ func printExport(out io.Writer, r *receipts.ExportReport) error {
 		fmt.Fprintf(w, "lines read\t%d\n", r.Lines)
 	}
 	if r.Anchor > 0 {
-		fmt.Fprintf(w, "anchor\t%d records\n", r.Anchor)
+		fmt.Fprintf(w, "anchor\t%d records%s\n", r.Anchor, lastOne(r.AnchorTime))
 	}
 	fmt.Fprintf(w, "trusted key\t%s\n", printable(r.TrustedKey))
 	printProven(w, r.Proven, r.NotProven)

@@ -32,7 +32,8 @@ func (c *cli) receiptsListCommand() *cobra.Command {
 		Short: "List the newest receipts",
 		Long: `List the newest receipts, the newest last, one line for each attempt: how it ended or
 why it was refused, or its intent while it runs. A summary, of refusals that were too many
-to be recorded one by one, is one line too, and says how many. --json prints an array of the records.
+to be recorded one by one, is one line too, and says how many; and so is a gap, of attempts
+that were answered while no receipt could be written. --json prints an array of the records.
 
 --oldest lists from the oldest on. Where there are more than --limit, standard error says
 with what --cursor the next ones are listed.`,
@@ -138,12 +139,16 @@ func status(r *receipts.Record) string {
 }
 
 // why is the refusal's code and limit, or how the call ended; of a summary also how
-// many refusals it stands for.
+// many refusals it stands for, and of a gap how many attempts.
 func why(r *receipts.Record) string {
 	text := string(r.Ending)
 	switch {
 	case r.Kind == receipts.KindIntent:
 		return receipts.Running
+	case r.Kind == receipts.KindGap && r.Ending == receipts.OutcomeUnknown: // a crash has hidden how many exactly
+		return fmt.Sprintf("gap (%s), about %d times", r.Reason, r.Count)
+	case r.Kind == receipts.KindGap:
+		return fmt.Sprintf("gap (%s), %d times", r.Reason, r.Count)
 	case r.Limit != "":
 		text = r.Code + " (" + r.Limit + ")"
 	case r.Code != "":

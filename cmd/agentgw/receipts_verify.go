@@ -124,10 +124,10 @@ func printVerification(out io.Writer, r *receipts.Report) error {
 		fmt.Fprintf(w, "torn tail\t%d bytes\n", r.Torn)
 	}
 	if r.Anchor > 0 {
-		fmt.Fprintf(w, "anchor\t%d entries\n", r.Anchor)
+		fmt.Fprintf(w, "anchor\t%d entries%s\n", r.Anchor, lastOne(r.AnchorTime))
 	}
 	if t := r.TreeAnchor; t != nil {
-		fmt.Fprintf(w, "anchor\t%d records of tenant %s (%s)\n", t.Size, cell(t.Tenant), printable(t.Origin))
+		fmt.Fprintf(w, "anchor\t%d records of tenant %s (%s)%s\n", t.Size, cell(t.Tenant), printable(t.Origin), lastOne(r.AnchorTime))
 	}
 	fmt.Fprintf(w, "trusted key\t%s\n", printable(r.TrustedKey))
 	if len(r.Keys) > 1 {
@@ -167,7 +167,11 @@ func printContents(w io.Writer, r *receipts.Report) {
 	fmt.Fprintf(w, "repaired tails\t%d\n", r.Repaired)
 	fmt.Fprintf(w, "unknown outcomes\t%d\n", r.Unknown)
 	printSummarised(w, r.Summarised)
-	fmt.Fprintf(w, "in flight\t%d\n", r.InFlight)
+	if r.InFlight > 0 {
+		fmt.Fprintf(w, "in flight\t%d, with an intent and no outcome yet\n", r.InFlight)
+	} else {
+		fmt.Fprintln(w, "in flight\t0")
+	}
 	fmt.Fprintf(w, "gaps\t%s\n", gaps(r.Gaps, r.Attempts, r.UncountedGaps))
 	if r.Sealed {
 		fmt.Fprintln(w, "end\tsealed: the gateway was stopped in good order")
@@ -182,7 +186,7 @@ func printContents(w io.Writer, r *receipts.Report) {
 // printSummarised tells of refusals without a record of their own, if there are any.
 func printSummarised(w io.Writer, s receipts.Summarised) {
 	if s.Refusals > 0 {
-		fmt.Fprintf(w, "refusals counted\t%d without a record of their own, in summaries\n", s.Refusals)
+		fmt.Fprintf(w, "refusals counted\t%d, in summaries instead of a record each\n", s.Refusals)
 	}
 }
 
@@ -192,9 +196,17 @@ func gaps(n, attempts, uncounted uint64) string {
 	case n == 0:
 		return "0"
 	case uncounted > 0:
-		return fmt.Sprintf("%d, attempts without a record: about %d; a crash has hidden how many exactly", n, attempts)
+		return fmt.Sprintf("%d, attempts answered without a record: about %d; a crash has hidden how many exactly", n, attempts)
 	}
-	return fmt.Sprintf("%d, attempts without a record: %d", n, attempts)
+	return fmt.Sprintf("%d, attempts answered without a record: %d", n, attempts)
+}
+
+// lastOne tells how far in time an anchor goes, where that is known.
+func lastOne(t *time.Time) string {
+	if t == nil {
+		return ""
+	}
+	return ", the last of " + t.Format(time.RFC3339)
 }
 
 // first labels the first line of several.

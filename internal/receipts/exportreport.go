@@ -19,6 +19,9 @@ type ExportReport struct {
 	Shown   uint64 `json:"records"`  // of which so many are shown
 	LeftOut uint64 `json:"left_out"` // and so many are not
 	Anchor  uint64 `json:"anchor"`   // size of the anchor; 0 without one
+	// AnchorTime is the time of the last record that the anchor covers, where it was met
+	// and that record is shown.
+	AnchorTime *time.Time `json:"anchor_time,omitempty"`
 	// AnchorMet says that the anchor was compared. In a selection its size may
 	// fall within what was left out.
 	AnchorMet bool `json:"anchor_met"`
@@ -79,7 +82,7 @@ func (r *ExportReport) conclude() {
 	}
 	say := func(list *[]string, format string, args ...any) { *list = append(*list, fmt.Sprintf(format, args...)) }
 	if r.Shown > 0 {
-		say(&r.Proven, "of tenant %s %s signed by the given key and unaltered, in their order", r.Tenant, count(int(r.Shown), "record is", "records are"))
+		say(&r.Proven, "of tenant %s %s signed by the given key and unaltered, in their order", r.Tenant, count(r.Shown, "record is", "records are"))
 	}
 	if r.LeftOut == 0 {
 		say(&r.Proven, "none of the %d records that the checkpoint covers is missing", r.Size)
@@ -88,7 +91,7 @@ func (r *ExportReport) conclude() {
 		say(&r.NotProven, "what the %d records say that are left out, nor by what the others were chosen: more such may be among them", r.LeftOut)
 	}
 	if r.AnchorMet {
-		say(&r.Proven, "the first %d records are those that the anchor was signed over", r.Anchor)
+		say(&r.Proven, "the first %d records are those that the anchor was signed over%s", r.Anchor, lastOf(r.AnchorTime))
 	}
 	switch {
 	case r.Anchor == 0:
@@ -102,14 +105,7 @@ func (r *ExportReport) conclude() {
 	if r.Interval > 0 {
 		say(&r.NotProven, "that a crash has lost no receipt: %d records were acknowledged before they were on disk (interval mode)", r.Interval)
 	}
-	if r.Gaps > 0 {
-		say(&r.NotProven, "what happened in %d declared gaps, to %d attempts that have no other record", r.Gaps, r.Attempts)
-	}
-	if r.UncountedGaps > 0 {
-		say(&r.NotProven, "how many attempts are missing: %d of the gaps were declared after a crash, by what was known before it", r.UncountedGaps)
-	}
+	explainGaps(&r.NotProven, r.Gaps, r.Attempts, r.UncountedGaps)
 	r.Summarised.explain(&r.NotProven)
-	if r.Unknown > 0 {
-		say(&r.NotProven, "how %d calls ended (outcome_unknown)", r.Unknown)
-	}
+	explainUnknown(&r.NotProven, r.Unknown)
 }

@@ -43,7 +43,7 @@ const (
 	pageSize   = 8 // of what the head says of a page
 )
 
-var blockMagic = [8]byte{'a', 'g', 'w', 'i', 'd', 'x', '2', '\n'}
+var blockMagic = [8]byte{'a', 'g', 'w', 'i', 'd', 'x', '3', '\n'}
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
@@ -70,9 +70,12 @@ func valueHash(t trait, value string) uint32 {
 	return h
 }
 
-// listed reports whether a record of that kind can be how an attempt, or many, ended.
+// listed reports whether a record of that kind can be how an attempt, or many, ended:
+// of those that a gap stands for nothing else is known.
 // One that begins is listed while it is the last that is known: see openReceipts.
-func listed(k Kind) bool { return k == KindOutcome || k == KindRefusal || k == KindSummary }
+func listed(k Kind) bool {
+	return k == KindOutcome || k == KindRefusal || k == KindSummary || k == KindGap
+}
 
 // blockHeader is how a block begins; little-endian, as all in it.
 type blockHeader struct {

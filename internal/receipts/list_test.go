@@ -39,6 +39,10 @@ func pickLog(t testing.TB, attempts int) (dir string, all []receipts.Found) {
 			now = now.Add(-10 * time.Minute)
 		}
 		tenant := random.IntN(20)
+		if n%50 == 7 {
+			mustAppend(t, l, &receipts.Record{Kind: receipts.KindGap, Time: now, ID: fmt.Sprintf("g-%d", n), Tenant: fmt.Sprintf("tenant:t-%d", tenant),
+				From: now, To: now, Count: 3, Reason: "disk_full"})
+		}
 		r := &receipts.Record{Kind: receipts.KindIntent, Time: now, ID: fmt.Sprintf("r\"%d", n), Tenant: fmt.Sprintf("tenant:t-%d", tenant), Key: fmt.Sprintf("k-%d", random.IntN(40)),
 			Service: fmt.Sprintf("s-%d", random.IntN(3)), Action: "do", Decision: receipts.Allowed, RequestID: fmt.Sprintf("q-%d", n%50)}
 		switch random.IntN(8) {
@@ -76,7 +80,7 @@ func attemptsIn(t testing.TB, dir string) (all []receipts.Found) {
 		case receipts.KindOutcome:
 			delete(open, s.Record.ID)
 			all = append(all, found)
-		case receipts.KindRefusal:
+		case receipts.KindRefusal, receipts.KindGap:
 			all = append(all, found)
 		}
 		return nil

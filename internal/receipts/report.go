@@ -55,6 +55,10 @@ type Report struct {
 	Root    string `json:"root"`    // of the tree over them
 	Covered uint64 `json:"covered"` // entries under the newest signature of the trusted key
 	Anchor  uint64 `json:"anchor"`  // size of the anchor; 0 without one
+	// AnchorTime is the time of the last record that the anchor covers: until then it
+	// is proven that nothing is missing. It is nil without an anchor that was met, or
+	// where retention has removed that record.
+	AnchorTime *time.Time `json:"anchor_time,omitempty"`
 	// TreeAnchor, where set, says that the anchor is of one tenant's tree.
 	TreeAnchor *TreeAnchor `json:"tree_anchor,omitempty"`
 
@@ -204,12 +208,12 @@ func (v *verification) explain() {
 			say(&r.Proven, "entry %d says that the %d entries before entry %d were removed, and what their hashes come to", v.prunedBy-1, r.Pruned, r.Pruned)
 		}
 		if v.anchor != nil && r.Size > 0 && r.Pruned > 0 && !v.anchor.removed {
-			say(&r.Proven, "of the entries that the anchor covers none after the removed is missing, and those had the hashes that it covers")
+			say(&r.Proven, "of the entries that the anchor covers none after the removed is missing%s, and those had the hashes that it covers", until(r.AnchorTime))
 		} else if v.anchor != nil && r.Size > 0 && r.Pruned == 0 {
-			say(&r.Proven, "none of the %d entries that the anchor covers is missing", r.Anchor)
+			say(&r.Proven, "none of the %d entries that the anchor covers is missing%s", r.Anchor, until(r.AnchorTime))
 		}
 		if v.tenant != nil && !v.tenant.removed {
-			say(&r.Proven, "none of the first %d records of tenant %s is missing, and they are those that it was shown", v.tenant.Size, r.TreeAnchor.Tenant)
+			say(&r.Proven, "none of the first %d records of tenant %s is missing%s, and they are those that it was shown", v.tenant.Size, r.TreeAnchor.Tenant, until(r.AnchorTime))
 		}
 	}
 	if r.StoppedAt != nil {
@@ -238,19 +242,49 @@ func (v *verification) explain() {
 	} else if v.anchor == nil {
 		say(&r.NotProven, "that the end of the log was not cut off: give an anchor, a checkpoint kept elsewhere")
 	} else if r.Size > r.Anchor {
-		say(&r.NotProven, "that nothing after the anchor's %d entries was cut off", r.Anchor)
+		say(&r.NotProven, "that nothing after the anchor's %d entries%s was cut off", r.Anchor, lastOf(r.AnchorTime))
 	}
 	if r.Interval > 0 {
 		say(&r.NotProven, "that a crash has lost no receipt: %d records were acknowledged before they were on disk (interval mode)", r.Interval)
 	}
-	if r.Gaps > 0 {
-		say(&r.NotProven, "what happened in %d declared gaps, to %d attempts that have no other record", r.Gaps, r.Attempts)
-	}
-	if r.UncountedGaps > 0 {
-		say(&r.NotProven, "how many attempts are missing: %d of the gaps were declared after a crash, by what was known before it", r.UncountedGaps)
-	}
+	explainGaps(&r.NotProven, r.Gaps, r.Attempts, r.UncountedGaps)
 	r.Summarised.explain(&r.NotProven)
-	if r.Unknown > 0 {
-		say(&r.NotProven, "how %d calls ended (outcome_unknown)", r.Unknown)
+	if r.Counting > 0 {
+		say(&r.NotProven, "how many refusals more than those %s for: no end of it is in the log yet", count(r.Counting, "summary stands", "summaries stand"))
 	}
+	if r.InFlight > 0 {
+		say(&r.NotProven, "how %s: an intent is in the log, and no outcome yet (the call runs, or the gateway was killed)", count(r.InFlight, "call in flight ends", "calls in flight end"))
+	}
+	explainUnknown(&r.NotProven, r.Unknown)
+}
+
+// explainGaps says what gap records leave open.
+func explainGaps(list *[]string, gaps, attempts, uncounted uint64) {
+	if gaps > 0 {
+		*list = append(*list, fmt.Sprintf("what was asked and done in %s answered without a record, of which %s",
+			count(attempts, "attempt", "attempts"), count(gaps, "gap tells", "gaps tell")))
+	}
+	if uncounted > 0 {
+		*list = append(*list, fmt.Sprintf("how many attempts exactly were answered without a record: %s declared after a crash, by what was known before it",
+			count(uncounted, "of the gaps was", "of the gaps were")))
+	}
+}
+
+// explainUnknown says what the end of calls that a crash cut short leaves open.
+func explainUnknown(list *[]string, calls uint64) {
+	if calls > 0 {
+		*list = append(*list, fmt.Sprintf("how %s (outcome_unknown: cut short by a crash; the service may have acted)", count(calls, "call ended", "calls ended")))
+	}
+}
+
+// until and lastOf say for what time an anchor speaks, or nothing where that is not known.
+func until(last *time.Time) string { return timed(", up to ", last) }
+
+func lastOf(last *time.Time) string { return timed(", the last of ", last) }
+
+func timed(what string, t *time.Time) string {
+	if t == nil {
+		return ""
+	}
+	return what + t.Format(time.RFC3339)
 }

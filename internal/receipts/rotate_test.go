@@ -166,6 +166,9 @@ func TestAnyKeyOfTheWalkVerifies(t *testing.T) {
 			if err != nil || (r.Verdict == receipts.Holds) != (era == made) || era != made && r.Verdict != receipts.Untrusted {
 				t.Errorf("a proof of era %d by the key of era %d: %+v, %v", made, era, r, err)
 			}
+			if hinted := strings.Contains(r.Why, "handed over to a new key (rotation)"); hinted == (era == made) {
+				t.Errorf("a proof of era %d by the key of era %d: %s", made, era, r.Why)
+			}
 		}
 	}
 	left, err := os.ReadDir(log.dir)

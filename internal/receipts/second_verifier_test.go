@@ -95,6 +95,7 @@ type opinion struct {
 	Segments, Tenants                    int
 	Sealed                               bool
 	Pruned                               uint64
+	AnchorTime                           *time.Time `json:"anchor_time"`
 	Kinds                                map[string]uint64
 	Why                                  string
 	Records                              []string // that proofs show

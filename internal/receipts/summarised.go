@@ -20,6 +20,9 @@ type summing map[string]uint64
 
 // explain says what they leave open.
 func (s *Summarised) explain(list *[]string) {
+	if s.Refusals > 0 {
+		*list = append(*list, fmt.Sprintf("when each of %s came and what it was: summaries count them instead of recording each", count(s.Refusals, "refusal", "refusals")))
+	}
 	if s.Uncounted > 0 {
 		*list = append(*list, fmt.Sprintf("how many refusals came, within ten seconds each, after those with which %d summaries began that a crash cut short", s.Uncounted))
 	}

@@ -78,6 +78,17 @@ func (k *treeKeys) Verifier(name string, hash uint32) (note.Verifier, error) {
 	return v, nil
 }
 
+// rotated is a hint where a note names no key of these and yet this log or a tree in
+// it: by one that follows or went before. Anybody can write that, so it proves nothing.
+func (k *treeKeys) rotated(err *note.UnverifiedNoteError) string {
+	for _, s := range err.Note.UnverifiedSigs {
+		if s.Name == k.log.Name() || k.isTree(s.Name) {
+			return "; it names another key for the same log, which may have been handed over to a new key (rotation): the log's own verification lists its keys, and /v1/log/key has the newest"
+		}
+	}
+	return ""
+}
+
 // isTree reports whether origin is spelled as that of a tenant's tree in the log.
 func (k *treeKeys) isTree(origin string) bool {
 	id, ok := strings.CutPrefix(origin, k.log.Name()+treeInfix)

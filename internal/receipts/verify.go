@@ -196,7 +196,7 @@ func openAnchor(anchor []byte, keys *treeKeys) (c checkpoint, why string, err er
 	case err == nil:
 		return c, "the anchor is of another log, " + c.Origin, nil
 	case errors.As(err, &unverified):
-		return c, "the anchor is not signed by the given key", nil
+		return c, "the anchor is not signed by the given key" + keys.rotated(unverified), nil
 	case errors.As(err, &forged):
 		return c, "the anchor's signature is forged: it names the given key and is not by it", nil
 	}
@@ -449,6 +449,9 @@ func (v *verification) record(w *walker, e event) error {
 		if t.met = t.Root == w.tree.root(); !t.met {
 			return w.suspect("%s", t.name)
 		}
+		if t == v.anchor {
+			v.anchorEnds(rec)
+		}
 		met = true
 	}
 	if met {
@@ -494,6 +497,12 @@ func (v *verification) meetPruned(w *walker) {
 	}
 }
 
+// anchorEnds notes that the anchor was met, and with what record it ends.
+func (v *verification) anchorEnds(last *Record) {
+	v.report.AnchorTime = new(time.Time)
+	*v.report.AnchorTime = last.Time
+}
+
 // inTree looks at the next record of the tenant that the anchor is of.
 func (v *verification) inTree(t *treeTarget, e event) error {
 	v.report.TreeAnchor.Tenant = e.record.Tenant
@@ -501,6 +510,7 @@ func (v *verification) inTree(t *treeTarget, e event) error {
 		return nil
 	}
 	if t.met = e.branch.tree.root() == t.Root; t.met {
+		v.anchorEnds(e.record)
 		return nil
 	}
 	return &Damage{Position: e.at, Index: e.index, ID: e.record.ID,

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/mod/sumdb/note"
 
@@ -427,5 +428,34 @@ func TestVerifyWhileWriting(t *testing.T) {
 		if r := verdict(t, dir, l.VerifierKey(), anchor); r.Verdict != receipts.Holds {
 			t.Fatalf("%s: %s", r.Verdict, r.Why)
 		}
+	}
+}
+
+// TestReportSaysUntilWhen: with the time of the last entry that the anchor covers, and not
+// of a later one; and which calls it leaves open.
+func TestReportSaysUntilWhen(t *testing.T) {
+	dir := t.TempDir()
+	l := openLog(t, dir, receipts.SetNoSync)
+	at := func(r *receipts.Record, minutes int) *receipts.Record {
+		r.Time = noon.Add(time.Duration(minutes) * time.Minute)
+		return r
+	}
+	mustAppend(t, l, at(outcome("a"), 1))
+	eventually(t, "a checkpoint covers it", func() bool {
+		signed, err := receipts.NewestCheckpoint(filepath.Join(dir, "receipts"))
+		return err == nil && bytes.Equal(signed, l.Checkpoint()) && bytes.Contains(signed, []byte("\n2\n"))
+	})
+	anchor := l.Checkpoint()
+	mustAppend(t, l, at(intent("b"), 2), at(intent("c"), 3))
+	dir = copyLog(t, dir) // as a kill leaves it
+	r := verdict(t, dir, keyOf(t, dir), anchor)
+	if r.AnchorTime == nil || !r.AnchorTime.Equal(noon.Add(time.Minute).Truncate(time.Microsecond)) {
+		t.Errorf("until %v", r.AnchorTime)
+	}
+	if open := strings.Join(r.NotProven, "\n"); !strings.Contains(open, "how 2 calls in flight end: ") || !strings.Contains(open, "2 entries, the last of 2026-05-04T12:01:00Z was cut off") {
+		t.Errorf("left open: %s", open)
+	}
+	if r := verdict(t, dir, keyOf(t, dir), nil); r.AnchorTime != nil {
+		t.Errorf("without an anchor until %v", r.AnchorTime)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
@@ -54,6 +55,7 @@ type exportVerification struct {
 	tree   frontier
 	first  tlog.Hash // the leaf from which the tree has its name
 	last   *subtree  // that was left out
+	shown  time.Time // of the record in the line before; zero where that was left out
 }
 
 // readAnchor reads the anchor; done means that the report is final.
@@ -139,6 +141,7 @@ func (v *exportVerification) record(line []byte) error {
 	}
 	rep.Tenant = r.Tenant
 	rep.count(r)
+	v.shown = r.Time
 	v.sums.add(r, &rep.Summarised)
 	v.push(subtree{first: v.tree.size, root: tlog.RecordHash(line)})
 	return nil
@@ -155,6 +158,7 @@ func (v *exportVerification) leftOut(line []byte) error {
 		return errors.New("two lines for records that are left out stand where one is to")
 	}
 	v.report.LeftOut += s.count()
+	v.shown = time.Time{}
 	v.push(s)
 	v.last = &s
 	return nil
@@ -173,6 +177,10 @@ func (v *exportVerification) meetAnchor() {
 	if a := v.anchor; a != nil && v.tree.size == a.Size {
 		v.report.AnchorMet = v.tree.root() == a.Root
 		v.missed = !v.report.AnchorMet
+		if v.report.AnchorMet && !v.shown.IsZero() {
+			v.report.AnchorTime = new(time.Time)
+			*v.report.AnchorTime = v.shown
+		}
 	}
 }
 
@@ -185,7 +193,7 @@ func (v *exportVerification) checkpoint(line []byte) error {
 	var unverified *note.UnverifiedNoteError
 	switch {
 	case errors.As(err, &unverified):
-		return errNotTheKey
+		return fmt.Errorf("%w%s", errNotTheKey, v.keys.rotated(unverified))
 	case err != nil:
 		return err
 	case !v.keys.isTree(c.Origin):

@@ -83,7 +83,7 @@ func verifyInclusion(text []byte, keys *treeKeys) (*Proven, string, error) {
 	var unverified *note.UnverifiedNoteError
 	switch {
 	case errors.As(err, &unverified):
-		return nil, "", fmt.Errorf("the checkpoint is %w", errNotTheKey)
+		return nil, "", fmt.Errorf("the checkpoint is %w%s", errNotTheKey, keys.rotated(unverified))
 	case err != nil:
 		return nil, "", fmt.Errorf("the checkpoint: %w", err)
 	}
@@ -125,7 +125,7 @@ func (r *ProofReport) explain() {
 		"that everybody is shown the same tree: verify the log with the checkpoint of this proof as its anchor")
 }
 
-func count(n int, one, many string) string {
+func count[N int | uint64](n N, one, many string) string {
 	if n == 1 {
 		return "1 " + one
 	}
