@@ -65,46 +65,31 @@ func exportTo(ctx context.Context, out io.Writer, dir, folder, tenant string, ke
 	if err != nil {
 		return nil, err
 	}
-	w, newest, _, err := key.walk(folder)
+	log, err := key.covered(folder)
 	if err != nil {
 		return nil, err
 	}
-	defer w.reader.close()
+	defer log.reader.close()
 	e := exporting{out: out, keep: keep}
 	e.text.WriteString(ExportHeader)
-	e.begin(w.pruned, tenant)
-	read, total := int64(0), bytesIn(folder)
-	err = w.toEnd(func(at event) error {
-		read += int64(len(at.line)) + 1
-		switch {
-		case at.kind == aRecord && at.record.Tenant == tenant:
+	e.begin(log.pruned, tenant)
+	// What is written meanwhile was believed on the way: where the log does not
+	// hold, the file never gets its name.
+	err = log.read(progress, func(at event) error {
+		if at.kind == aRecord && at.record.Tenant == tenant {
 			if err := e.take(at); err != nil {
 				return err
 			}
-		case at.kind == aBatch && progress != nil:
-			progress(read, total)
-		}
-		if w.tree.size == newest.Size {
-			return errCovered
 		}
 		return ctx.Err()
 	})
-	if progress != nil {
-		progress(total, total)
-	}
-	// What has been written by now was believed on the way: it is what this key
-	// has signed if the root is, and else the file never gets its name.
 	switch {
-	case err == io.EOF:
-		return nil, errors.New("the log ends before its newest checkpoint")
-	case !errors.Is(err, errCovered):
+	case err != nil:
 		return nil, err
-	case w.tree.root() != newest.Root:
-		return nil, w.suspect("the newest checkpoint")
 	case e.Shown+e.LeftOut == 0:
 		return nil, ErrNoTenant
 	}
-	head := w.branches[tenant].head()
+	head := log.branches[tenant].head()
 	signed, err := key.signTree(head)
 	if err != nil {
 		return nil, err

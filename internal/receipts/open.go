@@ -84,7 +84,7 @@ func refusal(dir, folder string, err error) error {
 	if errors.As(err, &damage) && damage.newer {
 		return fmt.Errorf("receipt log %s: %w. It was written by a newer version of agentgw: start that one. Nothing was changed", folder, err)
 	}
-	if errors.As(err, &damage) || errors.Is(err, errMissing) || errors.Is(err, errPruned) {
+	if errors.As(err, &damage) || errors.Is(err, errMissing) || errors.Is(err, errPruned) || errors.Is(err, errUnvouched) {
 		return fmt.Errorf("receipt log %s: %w. Nothing was changed. Bring the folder back from a copy; or, to begin a new log, "+
 			"move it away together with %s. `agentgw receipts verify` shows how far this one holds", folder, err, filepath.Join(dir, signingKeyFile))
 	}

@@ -20,7 +20,6 @@ type past struct {
 	end     int64                 // of the good bytes in it
 	unsure  int64                 // from there on nothing shows that they were ever synced
 	sealed  bool                  // its last record is a seal
-	proven  bool                  // a record says what is left of removed entries
 }
 
 type openIntent struct {
@@ -82,11 +81,12 @@ func (l *Log) read() (*past, *walker, error) {
 		}
 		return nil, nil, errNoLog
 	}
-	if l.pruned != nil && !p.proven {
+	// Tags speak for the entries that no checkpoint is over yet.
+	if err := w.vouched(w.tree.size); err != nil {
 		if damage != nil {
 			return nil, nil, damage
 		}
-		return nil, nil, fmt.Errorf("%w: no entry says so", errPruned)
+		return nil, nil, err
 	}
 	if damage != nil || w.torn() {
 		if err := l.settle(p, w, known, damage); err != nil {
@@ -235,7 +235,7 @@ func (l *Log) skim(known *checkpoint) (_ *past, _ *walker, ok bool) {
 		return nil, nil, false
 	}
 	checkpoints, err := l.walk(p, w, known)
-	if err != io.EOF || w.torn() || w.loose != nil || l.pruned != nil && !p.proven || w.tree.size == 0 && !l.key.fresh || known != nil && known.Size > w.tree.size {
+	if err != io.EOF || w.torn() || w.loose != nil || w.vouched(w.tree.size) != nil || w.tree.size == 0 && !l.key.fresh || known != nil && known.Size > w.tree.size {
 		return nil, nil, false
 	}
 	if checkpoints.check() != nil {
@@ -284,7 +284,6 @@ func (l *Log) knownCheckpoint() (*checkpoint, error) {
 // remember keeps what has to be known of a record once the log is open.
 func (l *Log) remember(p *past, e event) {
 	p.sealed = e.record.Kind == KindSeal
-	p.proven = p.proven || e.record.proves(l.pruned)
 	if _, asked := l.notes.told[e.record.ID]; asked {
 		l.notes.told[e.record.ID] = true
 	}

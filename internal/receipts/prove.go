@@ -2,6 +2,7 @@ package receipts
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -144,42 +145,24 @@ func proveIn(folder, id string, key *signing, progress func(done, total int64)) 
 	if err != nil || len(lines) == 0 {
 		return nil, err
 	}
-	w, newest, signed, err := key.walk(folder)
+	log, err := key.covered(folder)
 	if err != nil {
 		return nil, err
 	}
-	defer w.reader.close()
+	defer log.reader.close()
 	g := newGathering(lines)
-	if err := w.recall(g.leaf); err != nil {
-		return nil, err
-	}
-	done, total := int64(0), bytesIn(folder)
-	err = w.toEnd(func(e event) error {
-		done += int64(len(e.line)) + 1
-		switch {
-		case e.kind == aRecord:
+	recalled := log.recall(g.leaf)
+	err = log.read(progress, func(e event) error {
+		if e.kind == aRecord {
 			g.take(e)
-		case e.kind == aBatch && progress != nil:
-			progress(done, total)
-		}
-		if w.tree.size == newest.Size {
-			return errCovered
 		}
 		return nil
 	})
-	if progress != nil {
-		progress(total, total)
+	if err = cmp.Or(err, recalled); err != nil { // what is wrong with the log comes first
+		return nil, err
 	}
-	switch {
-	case !errors.Is(err, errCovered):
-		return nil, fmt.Errorf("the log ends before its newest checkpoint: %w", err)
-	case w.tree.root() != newest.Root:
-		return nil, w.suspect("the newest checkpoint")
-	}
-	return g.prove(w, key, signed)
+	return g.prove(log.walker, key, log.signed)
 }
-
-var errCovered = errors.New("all that the checkpoint covers was read")
 
 // gathering keeps, while a log is read, the leaves that the proofs of some of its
 // records take: those of their tiles, and of the last one.
@@ -280,27 +263,4 @@ func (g *gathering) prove(w *walker, key *signing, signed []byte) ([]Proof, erro
 		proofs[i] = Proof{line, p.append(nil)}
 	}
 	return proofs, nil
-}
-
-// walk begins to read the log in folder as a start does, for whoever holds its
-// signing key. It also returns the newest checkpoint that there is, read and as it
-// stands. The caller closes the walker's reader.
-func (s *signing) walk(folder string) (w *walker, newest checkpoint, signed []byte, err error) {
-	signed, err = NewestCheckpoint(folder)
-	if err != nil {
-		return nil, newest, nil, err
-	}
-	newest, err = openSigned(signed, s.verify)
-	if err == nil && isBorder(signed) { // a proof's checkpoint has one signature
-		signed, err = newest.sign(s.signer)
-	}
-	if err != nil {
-		return nil, newest, nil, fmt.Errorf("the newest checkpoint: %w", err)
-	}
-	if w, err = startWalker(realDisk{}, folder); err != nil {
-		return nil, newest, nil, err
-	}
-	w.skim()
-	w.origin = s.origin
-	return w, newest, signed, nil
 }

@@ -404,8 +404,25 @@ func whilePruned(folder string, read func() error) error {
 	}
 }
 
+// errUnvouched: nothing speaks for the file of removed entries.
+var errUnvouched = fmt.Errorf("that the file %s is what is left of them", prunedFile)
+
+// vouched returns an error, errUnvouched, unless the walker began at the log's first
+// entry or one of the first size entries says that what it began behind is what was
+// left of removed ones. That these are under a signature is the caller's to know.
+//
+// Whoever is to believe, to sign or to prove anything of a log asks here: the hashes
+// of the log's own tree prove themselves, but whose records were removed, and what
+// their tenants' trees are, is in nothing but this file, which takes no key to write.
+func (w *walker) vouched(size uint64) error {
+	if w.pruned == nil || w.prunedBy > 0 && w.prunedBy <= size {
+		return nil
+	}
+	return fmt.Errorf("no entry under a signature says that the %d entries before it were removed and %w", w.pruned.before, errUnvouched)
+}
+
 // begin has the walker go on behind entries that were removed. Whether p is what
-// was left of them a pruned record has to say: see proves.
+// was left of them a pruned record has to say: see vouched.
 func (w *walker) begin(p *pruned) {
 	w.pruned = p
 	if p == nil {

@@ -136,7 +136,6 @@ type verification struct {
 	published *target     // the checkpoint file
 	folder    string      // "" before anything in it was read
 	pruned    *pruned     // what is left of removed entries
-	prunedBy  uint64      // the entry that says so and 1; 0: none does
 	tenant    *treeTarget // an anchor that is of one tenant's tree
 
 	fault     error // *Damage, errAnotherLog wrapped, or another reason why it does not hold
@@ -146,6 +145,7 @@ type verification struct {
 	sums      summing
 	office    []officeKey // the key walk
 	unsigned  *Damage     // see walker.unsigned
+	prunedBy  uint64      // see walker.prunedBy
 	unproven  error       // nothing speaks for what is left of removed entries
 	cutShort  bool        // the walk ended in a torn tail
 	total     int64
@@ -288,9 +288,7 @@ func (v *verification) walk(folder string) error {
 		return err
 	}
 	v.report.Size, v.report.Covered = w.tree.size, w.held
-	if p := v.pruned; p != nil && (v.prunedBy == 0 || v.prunedBy > w.held) {
-		v.unproven = fmt.Errorf("no entry under a signature says that the %d entries before it were removed and that the file %s is what is left of them", p.before, prunedFile)
-	}
+	v.unproven, v.prunedBy = w.vouched(w.held), w.prunedBy
 	v.unsigned = w.unsigned()
 	v.office = w.office.keys
 	if size := w.tree.size; stopped {
@@ -431,9 +429,6 @@ func (v *verification) record(w *walker, e event) error {
 	}
 	if rec.Interval {
 		r.Interval++
-	}
-	if v.prunedBy == 0 && rec.proves(v.pruned) {
-		v.prunedBy = e.index + 1
 	}
 	if what := v.ids.see(rec); what != "" {
 		return &Damage{Position: e.at, Index: e.index, ID: rec.ID, What: what}

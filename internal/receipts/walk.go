@@ -80,6 +80,7 @@ type walker struct {
 	grown    grown
 	origin   string
 	pruned   *pruned // what the log begins behind; nil: its first entry
+	prunedBy uint64  // the entry that vouches for it and 1; 0: none so far
 
 	lastCheckpoint uint64   // the size that the last checkpoint line is for
 	checkpointAt   Position // of that line
@@ -339,6 +340,9 @@ func (w *walker) recordLine(e *event, wrong error) error {
 	}
 	e.kind, e.index, e.branch = aRecord, w.tree.size, b
 	w.office.record(r, e.index)
+	if w.prunedBy == 0 && r.proves(w.pruned) {
+		w.prunedBy = e.index + 1
+	}
 	if tile, full := w.tree.push(e.leaf); full {
 		w.tiles = append(w.tiles, tile)
 	}
