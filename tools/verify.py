@@ -1067,7 +1067,7 @@ def left_open(log):
         (log.pruned, f"what the removed entries said: {log.pruned.before if log.pruned else 0}"),
         (size > log.covered, f"the last {size - log.covered} entries: they are under no signature yet"),
         (not anchored, "that the end of the log was not cut off: no checkpoint of the log was given as an anchor"),
-        (anchored and size > log.anchor.size, f"that nothing after the anchor's {log.anchor.size if log.anchor else 0} entries{end} was cut off"),
+        (anchored, f"that nothing after the anchor's {log.anchor.size if log.anchor else 0} entries{end} was cut off"),
         (log.counts["interval_records"], "that a crash has lost no receipt: some were acknowledged before they were on disk"),
         (log.kinds["gap"], f"what was asked and done in attempts answered without a record: {log.counts['gap_attempts']}"),
         (log.counts["uncounted_gaps"], f"how many such attempts exactly: gaps declared after a crash, by what was known before it: {log.counts['uncounted_gaps']}"),

@@ -241,7 +241,9 @@ func (v *verification) explain() {
 		say(&r.NotProven, "that the end of the log was not cut off, but for those records: give an anchor that is a checkpoint of the log")
 	} else if v.anchor == nil {
 		say(&r.NotProven, "that the end of the log was not cut off: give an anchor, a checkpoint kept elsewhere")
-	} else if r.Size > r.Anchor {
+	} else {
+		// Also where nothing stands behind it: that is what a log would look like
+		// that was cut back to its anchor.
 		say(&r.NotProven, "that nothing after the anchor's %d entries%s was cut off", r.Anchor, lastOf(r.AnchorTime))
 	}
 	if r.Interval > 0 {
