@@ -36,6 +36,7 @@ except ImportError:
 
 MOST = 2**53 - 1    # the largest number in a log
 LONGEST = 65_535    # bytes of a line without its LF
+MOST_SIGNATURES = 100  # of an anchor
 LOOK_BACK = 65_536  # closed receipts whose ids are remembered
 
 
@@ -228,6 +229,9 @@ class Key:
         checkpoint = parse_checkpoint(text + "\n")
         if not checkpoint or not re.fullmatch(f"(?:{SIGNATURE.pattern})+", checkpoint.signatures):
             raise Distrust("the anchor is not a checkpoint")
+        others = [signature for _, signature in SIGNATURE.findall(checkpoint.signatures)]
+        if len(others) > MOST_SIGNATURES or any(len(text) % 4 or len(base64.b64decode(text)) < 5 for text in others):
+            raise Distrust("the anchor has a signature that is none, or more than it may have")
         ours = [found for found in SIGNATURE.findall(checkpoint.signatures) if self.names(*found)]
         if not ours or not self.signs(checkpoint, *ours[0]):
             hint = "" if ours else self.rotated(checkpoint.signatures)
@@ -820,6 +824,10 @@ PROOF = re.compile(f"{PROOF_LINE}extra ([A-Za-z0-9+/]+={{0,2}})\nindex ({NUMBER}
 
 def verify_proofs(key, text):
     """The records that a file of proofs shows to be in the log."""
+    try:
+        text = text.decode()
+    except UnicodeDecodeError:
+        raise misspelt_proof("") from None
     proofs = PROOF.findall(text)
     if "".join(match[0] for match in re.finditer(PROOF, text)) != text:
         raise misspelt_proof(text)
@@ -1083,14 +1091,18 @@ def read_proofs(path):
         with open(path, "rb") as file:
             text = file.read(1 << 24)
         if text.startswith(PROOF_LINE.encode()):
-            return text.decode(errors="replace")
+            return text
     return None
 
 
 def read_given(path):
     """A file that was given: white space around what it says does not count."""
     with open(path, "rb") as file:
-        return file.read(1 << 20).strip().decode(errors="replace")
+        text = file.read(1 << 20).strip()
+    try:
+        return text.decode()
+    except UnicodeDecodeError:
+        raise Distrust("the key or the anchor is not in UTF-8") from None
 
 
 def judge(log):

@@ -176,18 +176,21 @@ func (v *verification) readAnchor(anchor []byte) (done bool, err error) {
 		v.tenant = &treeTarget{checkpoint: c, by: by}
 		v.report.TreeAnchor = &TreeAnchor{Origin: c.Origin, Size: c.Size}
 		return false, nil
-	default:
-		why = "the anchor is of a tenant's tree without a record"
+	default: // it covers nothing, and counts as none
+		return false, nil
 	}
 	v.report.Verdict, v.report.Why = Untrusted, why
 	return true, nil
 }
 
+// asciiSpace is what may stand around an anchor.
+const asciiSpace = " \t\n\v\f\r"
+
 // openAnchor opens a checkpoint that was kept elsewhere, of the log or of a
 // tenant's tree. why tells that it cannot be trusted.
 func openAnchor(anchor []byte, keys *treeKeys) (c checkpoint, why string, err error) {
 	// The line end of a note is easily lost on the way through a shell.
-	c, err = openCheckpoint(fmt.Appendf(nil, "%s\n", bytes.TrimSpace(anchor)), keys)
+	c, err = openCheckpoint(fmt.Appendf(nil, "%s\n", bytes.Trim(anchor, asciiSpace)), keys)
 	var unverified *note.UnverifiedNoteError
 	var forged *note.InvalidSignatureError
 	switch {
