@@ -213,8 +213,10 @@ func (l *Log) load(p *past, w *walker) (err error) {
 	l.size.Store(l.tree.size)
 	l.signed = signed
 	// The empty tree's checkpoint is never stored: it says nothing.
-	l.signedIn = l.tree.size == 0 || w.lastCheckpoint == l.tree.size
-	l.published = l.tree.size == 0
+	l.signedIn = l.tree.size == 0 || w.lastCheckpoint == l.tree.size && !w.office.closed
+	// Behind a border the file holds the border, which each of the two keys can
+	// check, until a header that names the new key is on disk.
+	l.published = l.tree.size == 0 || w.office.closed
 	if err := l.storeSigned(); err != nil {
 		return errors.Join(err, l.segment.file.Close())
 	}
