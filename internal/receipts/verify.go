@@ -427,7 +427,7 @@ func (v *verification) record(w *walker, e event) error {
 		}
 	case rec.Kind == KindSummary:
 		v.sums.add(rec, &r.Summarised)
-	case rec.Ending == OutcomeUnknown:
+	case rec.Ending == OutcomeUnknown && rec.Kind == KindOutcome:
 		r.Unknown++
 	}
 	if rec.Interval {
