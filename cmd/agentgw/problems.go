@@ -72,7 +72,11 @@ func unfitToStart(settings *config.Settings) (list registry.Problems) {
 	blame := func(variable string, err error) {
 		source := settings.Source(variable) // of what was given: a place, which may hold spaces, and the name there
 		i := strings.LastIndexByte(source, ' ')
-		list = append(list, problemAt(source[:i], source[i+1:], err.Error()))
+		problem := problemAt(source[:i], source[i+1:], "")
+		// Unmasked: none of these repeats a secret, and the name of a file, which
+		// may look like one, is what somebody has to find.
+		problem.What = err.Error()
+		list = append(list, problem)
 	}
 	if !settings.VaultKey.Empty() {
 		if _, err := vault.ParseKEK(settings.VaultKey.Reveal()); err != nil {
