@@ -157,8 +157,8 @@ def parse_checkpoint(note):
     body, gap, signatures = note.rpartition("\n\n")
     match = BODY.fullmatch(body + "\n") if gap else None
     root = match and unbase64(match[3])
-    if not root or int(match[2]) > MOST:
-        return None
+    if not root or int(match[2]) > MOST or re.search(r"[^\n -\uffff\U00010000-\U0010ffff]", note):
+        return None  # no signed note holds control characters
     return Checkpoint(match[1], int(match[2]), root, match[0].encode(), signatures)
 
 
