@@ -1,27 +1,24 @@
 package main
 
 import (
-	"bufio"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"os/exec"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"agentgw/internal/oidc/oidctest"
 )
 
-// accountServer is npm's oidc-provider, which make interop installs.
+// accountServer is npm's oidc-provider.
 type accountServer struct {
-	t      *testing.T
-	URL    string
-	stdin  io.WriteCloser
-	stdout *bufio.Reader
+	*oidctest.Provider
+	t *testing.T
 }
 
 // counted is what an accountServer has counted.
@@ -33,45 +30,13 @@ type counted struct {
 }
 
 func startAccountServer(t *testing.T, redirect string) *accountServer {
-	node := os.Getenv("INTEROP_NODE")
-	if node == "" {
-		t.Skip("make interop asks oidc-provider")
-	}
-	cmd := exec.CommandContext(t.Context(), node, "account.mjs", redirect)
-	cmd.Dir = "../../interop"
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = stdin.Close(); _ = cmd.Wait() })
-	p := &accountServer{t: t, stdin: stdin, stdout: bufio.NewReader(stdout)}
-	p.URL = p.line()
-	return p
-}
-
-func (p *accountServer) line() string {
-	p.t.Helper()
-	text, err := p.stdout.ReadString('\n')
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	return strings.TrimSpace(text)
+	return &accountServer{oidctest.StartProvider(t, "../../interop/account.mjs", redirect), t}
 }
 
 // after has it do that, if anything, and returns what it has counted.
 func (p *accountServer) after(do string) (c counted) {
 	p.t.Helper()
-	if _, err := io.WriteString(p.stdin, do+"\n"); err != nil {
-		p.t.Fatal(err)
-	}
-	if err := json.Unmarshal([]byte(p.line()), &c); err != nil {
+	if err := json.Unmarshal([]byte(p.Ask(do)), &c); err != nil {
 		p.t.Fatal(err)
 	}
 	return c

@@ -202,8 +202,9 @@ func (g *Gateway) upstreamError(ctx context.Context, call *Call, service *regist
 	}
 	var dial *net.OpError
 	ran := !errors.As(err, &dial) || dial.Op != "dial" // what was never reached has done nothing
-	if said := err.Error(); redactor.String(said) != said {
-		err = errors.New(redactor.String(said))
+	said := err.Error()
+	if told := redactor.String(said); told != said {
+		err = errors.New(told)
 	}
 	return &Error{Code: UpstreamUnreachable, Message: fmt.Sprintf("%s could not be reached or broke off before it answered", call.Act.Service), Ran: ran, Err: err}
 }

@@ -1,13 +1,9 @@
 package oidc_test
 
 import (
-	"bufio"
 	"encoding/json"
-	"io"
 	"net/http"
 	"net/url"
-	"os"
-	"os/exec"
 	"strconv"
 	"strings"
 	"sync"
@@ -18,58 +14,25 @@ import (
 	"github.com/jonboulle/clockwork"
 
 	"agentgw/internal/oidc"
+	"agentgw/internal/oidc/oidctest"
 	"agentgw/internal/registry"
 )
 
-// provider is npm's oidc-provider, which make interop installs.
+// provider is npm's oidc-provider.
 type provider struct {
-	t      *testing.T
-	URL    string
-	stdin  io.WriteCloser
-	stdout *bufio.Reader
+	*oidctest.Provider
+	t *testing.T
 }
 
 func startProvider(t *testing.T) *provider {
-	node := os.Getenv("INTEROP_NODE")
-	if node == "" {
-		t.Skip("make interop asks oidc-provider")
-	}
-	cmd := exec.CommandContext(t.Context(), node, "op.mjs")
-	cmd.Dir = "../../interop"
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = stdin.Close(); _ = cmd.Wait() })
-	p := &provider{t: t, stdin: stdin, stdout: bufio.NewReader(stdout)}
-	p.URL = p.line()
-	return p
-}
-
-func (p *provider) line() string {
-	p.t.Helper()
-	text, err := p.stdout.ReadString('\n')
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	return strings.TrimSpace(text)
+	return &provider{oidctest.StartProvider(t, "../../interop/op.mjs"), t}
 }
 
 // rotate has the provider sign with a new key, and returns how often its keys were
 // fetched so far.
 func (p *provider) rotate() int {
 	p.t.Helper()
-	if _, err := io.WriteString(p.stdin, "\n"); err != nil {
-		p.t.Fatal(err)
-	}
-	n, err := strconv.Atoi(p.line())
+	n, err := strconv.Atoi(p.Ask(""))
 	if err != nil {
 		p.t.Fatal(err)
 	}
