@@ -3,8 +3,6 @@ package receipts
 import (
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"runtime"
 	"time"
 
@@ -43,21 +41,6 @@ func (l *Log) run() {
 			l.rest()
 		}
 	}
-}
-
-// publishEvery bounds the age of the checkpoint file, and how often it is
-// replaced. A replaced file costs about as much as two syncs (ext4 flushes the
-// new one's bytes, and the journal carries both names), so to do it after each
-// commit would halve the speed of a caller who is alone.
-const publishEvery = time.Second
-
-// due is how long the checkpoint file may stay as it is: 0 when its time has
-// come, and less than 0 when it is the newest already.
-func (l *Log) due() time.Duration {
-	if l.published {
-		return -1
-	}
-	return max(0, publishEvery-l.clock.Since(l.publishedAt))
 }
 
 // await returns when there is something to write, to publish, to bind or to say.
@@ -105,81 +88,6 @@ func (l *Log) take() (b *batch, closing bool) {
 	l.writing = b
 	l.room.Broadcast()
 	return b, l.closing
-}
-
-// linger gathers records, in interval mode, where nobody waits for the disk, until
-// the oldest of them has waited for its time, and else for as long as breathe
-// said. It ends early for a full batch and for Close.
-func (l *Log) linger() {
-	for left := l.patience(); left > 0; left = l.patience() {
-		timer := l.clock.NewTimer(left)
-		select {
-		case <-timer.Chan():
-		case <-l.wake:
-		}
-		timer.Stop()
-	}
-}
-
-// patience is how much longer the batch that is filling may wait. In interval
-// mode it counts from its first record, not from the end of the commit before:
-// behind a slow disk a record has waited long enough.
-func (l *Log) patience() time.Duration {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.patienceLocked()
-}
-
-func (l *Log) patienceLocked() time.Duration {
-	n := len(l.filling.slots)
-	switch {
-	case n >= maxBatch || l.closing || l.failure != nil:
-		return 0
-	case !l.interval:
-		until := l.notBefore
-		if n > 0 && n < manyRefusals && l.filling.calls == 0 && l.refusals.After(until) {
-			until = l.refusals
-		}
-		return until.Sub(l.clock.Now())
-	case n == 0:
-		return 0
-	}
-	return intervalLinger - l.clock.Since(l.filling.began)
-}
-
-// A batch with the records of so many calls is a crowd's, and after it the disk
-// gets a pause.
-const (
-	crowd    = 8
-	maxPause = 2 * time.Millisecond
-)
-
-// Refusals alone may have the disk for one part in so many of the time, unless
-// there are too many: all that are released together are answered together, and a
-// call would wait for the processor while they are.
-const (
-	refusalPart     = 20
-	maxRefusalPause = 5 * time.Millisecond
-	manyRefusals    = 32
-)
-
-// breathe puts the next commit off after a crowd's, for as long as that took but
-// never for long. The batches are larger then and fewer: a sync and a signature
-// take the processor as long as two or three calls, and under load a call costs
-// a sixth less and is over sooner, since it waits for the processor before it
-// waits for the disk. Callers who are few wait for nobody.
-//
-// And it puts off the next commit of refusals alone, for many times as long: what
-// a flood of them takes of the disk, the calls of those who keep to their limits
-// would wait for. A call's record does not wait with them but takes them along. One
-// that is refused while few are waits for nothing either.
-func (l *Log) breathe(records, calls int, took time.Duration, now time.Time) {
-	if calls >= crowd {
-		l.notBefore = now.Add(min(took, maxPause))
-	}
-	if records > calls {
-		l.refusals = now.Add(min(refusalPart*took, maxRefusalPause))
-	}
 }
 
 // commit writes b, and releases its callers when it is on disk and signed. Where
@@ -417,79 +325,6 @@ func (l *Log) fail(b *batch, err error) {
 			close(b.done)
 		}
 	}
-}
-
-// rest puts the newest checkpoint where others find it, when nothing waits: as
-// the last line of the segments, and in the checkpoint file when that is due.
-// Neither is synced. Both are over durable entries, and what a crash loses of
-// them the next start signs again, byte for byte the same.
-func (l *Log) rest() {
-	err := l.watched(func() error {
-		if err := l.storeSigned(); err != nil {
-			return err
-		}
-		if l.due() == 0 {
-			if err := l.publish(false); err != nil {
-				l.unpublished(err)
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		l.fail(nil, err)
-	}
-}
-
-// unpublished notes that the checkpoint file could not be replaced. It is a copy
-// of what stands in the segments: the log goes on, says so once, and tries again
-// in a second. What fails the log is a segment that cannot be made, written or
-// synced, and a first key that cannot get its name.
-func (l *Log) unpublished(err error) {
-	l.publishedAt = l.clock.Now()
-	if !l.warned {
-		l.warned = true
-		l.logger.Warn("the checkpoint file cannot be written; the log goes on, and it is tried again each second", "file", filepath.Join(l.folder, checkpointFile), "error", err)
-	}
-}
-
-func (l *Log) storeSigned() error {
-	if l.signedIn {
-		return nil
-	}
-	// The segment is empty after a crash that came once its name was there.
-	err := l.segment.write(appendCheckpointLine(l.header(), l.signed))
-	if isFull(err) { // it stands before the next batch then, in the same place
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	l.signedIn = true
-	return nil
-}
-
-// publish replaces the checkpoint file.
-func (l *Log) publish(durable bool) error {
-	tmp := filepath.Join(l.folder, ".checkpoint.new")
-	f, err := l.disk.open(tmp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o644)
-	if err != nil {
-		return err
-	}
-	err = writeAll(f, l.signed, 0)
-	if durable {
-		err = errors.Join(err, syncAll(f))
-	}
-	if err := errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	if err := l.disk.rename(tmp, filepath.Join(l.folder, checkpointFile)); err != nil {
-		return err
-	}
-	l.published, l.publishedAt, l.warned = true, l.clock.Now(), false
-	if durable {
-		return l.disk.syncDir(l.folder)
-	}
-	return nil
 }
 
 // finish is what Close does after the committer has ended.

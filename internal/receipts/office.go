@@ -168,20 +168,10 @@ func headerKey(d disk, path string) (vkey string, ok bool) {
 	return h.VKey, whole && err == nil
 }
 
-// someKeys are those of a log of which any may have signed. It implements
-// note.Verifiers, for the log and its tenants' trees.
+// someKeys are those of a log of which any may have signed.
 type someKeys []officeKey
 
-func (s someKeys) Verifier(name string, hash uint32) (note.Verifier, error) {
-	for _, k := range s {
-		if v, err := k.trees.Verifier(name, hash); err == nil {
-			return v, nil
-		}
-	}
-	return nil, &note.UnknownVerifierError{Name: name, KeyHash: hash}
-}
-
-// logs are the same keys as those of the log alone.
+// logs are the same keys as those of the log, and not of its tenants' trees.
 func (s someKeys) logs() note.Verifiers {
 	var list []note.Verifier
 	for _, k := range s {
