@@ -11,21 +11,21 @@ import (
 	"agentgw/internal/store"
 )
 
-// keyLines are the keys of the store as they stand at now.
-func keyLines(ctx context.Context, s *store.SQLite, now time.Time) ([]admin.Key, error) {
+// keyLines are the keys of the store as they stand at now, and when any secret was
+// used last, by its digest.
+func keyLines(ctx context.Context, s *store.SQLite, now time.Time) (lines []admin.Key, uses map[[32]byte]time.Time, err error) {
 	keys, err := s.Keys(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	uses, err := s.LastUses(ctx)
-	if err != nil {
-		return nil, err
+	if uses, err = s.LastUses(ctx); err != nil {
+		return nil, nil, err
 	}
-	lines := make([]admin.Key, 0, len(keys))
+	lines = make([]admin.Key, 0, len(keys))
 	for _, k := range keys {
 		lines = append(lines, newKeyLine(k, uses, now))
 	}
-	return lines, nil
+	return lines, uses, nil
 }
 
 func newKeyLine(k store.Key, uses map[[32]byte]time.Time, now time.Time) admin.Key {

@@ -19,16 +19,12 @@ func (o operations) Keys(ctx context.Context) ([]admin.Key, error) {
 		return nil, err
 	}
 	now := o.clock.Now()
-	list, err := keyLines(ctx, o.store, now)
+	list, uses, err := keyLines(ctx, o.store, now)
 	if err != nil {
 		return nil, err
 	}
 	for i := range list {
 		list[i].From = "the state store"
-	}
-	uses, err := o.store.LastUses(ctx)
-	if err != nil {
-		return nil, err
 	}
 	for _, k := range o.live.rules().snapshot.Keys {
 		stored := store.Key{

@@ -109,7 +109,7 @@ and when it stops; one that is killed loses those since.`,
 		Args: noArguments(""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.withStore(cmd, func(ctx context.Context, at home) error {
-				lines, err := keyLines(ctx, at.store, time.Now())
+				lines, _, err := keyLines(ctx, at.store, time.Now())
 				if err != nil {
 					return exit(exitCannotRun, err)
 				}

@@ -100,7 +100,7 @@ func TestAKeyThatIsNotYetValid(t *testing.T) {
 	if status := r.statusOf(key); status == 200 {
 		t.Errorf("before its time: %d", status)
 	}
-	lines, err := keyLines(t.Context(), r.server.store, time.Now())
+	lines, _, err := keyLines(t.Context(), r.server.store, time.Now())
 	if err != nil || len(lines) < 2 || lines[0].State != "pending" || lines[1].State != "valid" {
 		t.Errorf("%v: %+v", err, lines)
 	}
