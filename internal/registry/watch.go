@@ -59,6 +59,11 @@ func Watch(ctx context.Context, clock clockwork.Clock, path string, changed func
 		}
 		read, again := file.look(lookAt(path), why)
 		if again > 0 {
+			quiet.Stop()
+			select {
+			case <-quiet.Chan(): // the end of the wait before, which no longer counts
+			default:
+			}
 			quiet.Reset(again)
 		}
 		if read {
