@@ -23,30 +23,44 @@ const (
 )
 
 // neighbour is how long the quiet tenant's calls take beside the noisy one,
-// against what they take alone. The peer's part is the machine's: a process that
-// refuses the same flood, by the least code there is, while it relays the quiet
-// tenant's calls.
+// against what they take alone: to a service that answers at once, so that a call
+// takes little but the gateway, and to one that takes 20 ms over it, as the quickest
+// of tools do. The peer's part is the machine's: a process that refuses the same
+// flood, by the least code there is, while it relays the quiet tenant's calls.
 func (b *bench) neighbour() error {
 	gateway, keys, err := b.neighbours()
 	if err != nil {
 		return err
 	}
 	defer gateway.stop()
-	act := func(k string) string {
-		body := `{"service":"tools","action":"small","params":{"query":"q"}}`
-		return request("POST /v1/act", k, body)
+	var refused, flooded int64
+	for _, action := range []string{"small", "later"} {
+		r, f, err := b.neighbourOf(gateway, keys, action)
+		if err != nil {
+			return err
+		}
+		refused, flooded = refused+r, flooded+f
 	}
+	b.table.bound("calls of quiet tenants refused", "", float64(refused), "", 0)
+	b.table.report("of noisy ones'", "", float64(flooded), "")
+	return nil
+}
+
+// neighbourOf measures one action, and returns how many calls of the quiet tenant
+// were refused, and how many of the noisy one.
+func (b *bench) neighbourOf(gateway *process, keys []string, action string) (refused, flooded int64, err error) {
 	var quiet, noisy []string
 	for i, k := range keys {
+		act := request("POST /v1/act", k, fmt.Sprintf(`{"service":"tools","action":%q,"params":{"query":"q"}}`, action))
 		if i < quietKeys {
-			quiet = append(quiet, act(k))
+			quiet = append(quiet, act)
 		} else {
-			noisy = append(noisy, act(k))
+			noisy = append(noisy, act)
 		}
 	}
 	calls := job{Conns: 20, Rate: quietRate, Requests: quiet, Status: 200, Length: 1 << 10}
 	relayed := calls
-	relayed.Requests = b.posts("/small")
+	relayed.Requests = b.posts("/" + action)
 	floods := []job{
 		{},
 		{Conns: 100, Rate: byKey, Requests: noisy[:1], Status: 200, Length: -1, Refused: true},
@@ -54,41 +68,39 @@ func (b *bench) neighbour() error {
 	}
 	seconds := 3 * b.seconds
 	var p99 [2][3][]float64
-	var refused, flooded int64
 	for range b.rounds {
 		for i, flood := range floods {
 			r, f, err := beside(gateway, calls, flood, seconds)
 			if err != nil {
-				return err
+				return 0, 0, err
 			}
 			p99[0][i] = append(p99[0][i], ms(r.P99))
 			refused += r.Refused
 			flooded += f.Refused
 			if i > 0 {
 				if err := aLimited(f, []float64{0, keyRate, tenantRate}[i], []int64{0, keyBurst, tenantRoom}[i]); err != nil {
-					return err
+					return 0, 0, err
 				}
 			}
 			flood.Requests = b.posts(refusedPath)
 			r, _, err = beside(b.peer, relayed, flood, seconds)
 			if err != nil {
-				return err
+				return 0, 0, err
 			}
 			p99[1][i] = append(p99[1][i], ms(r.P99))
 		}
 	}
-	what := fmt.Sprintf("%.0f s, %d calls/s", seconds*float64(b.rounds), quietRate)
-	b.table.report("a quiet tenant alone, "+what+", p99", "ms", median(p99[0][0]), number(median(p99[1][0]), "ms"))
+	takes := map[string]string{"small": "at once", "later": "in 20 ms"}[action]
+	what := fmt.Sprintf("%s, %.0f s, %d calls/s", takes, seconds*float64(b.rounds), quietRate)
+	b.table.report("a quiet tenant alone, answered "+what+", p99", "ms", median(p99[0][0]), number(median(p99[1][0]), "ms"))
 	for i, name := range []string{"", "a noisy one's key refuses 2,000/s", "a noisy tenant refuses 10,000/s"} {
 		if i == 0 {
 			continue
 		}
 		b.table.compare("  beside it "+name+", p99", "ms", p99[0][i], p99[1][i], ratios(p99[0][i], p99[0][0]), 1.2)
-		b.table.note("beside it %s: the ratio is to the quiet tenant alone; the peer's is %.2f", name, median(ratios(p99[1][i], p99[1][0])))
+		b.table.note("answered %s, beside it %s: the ratio is to the quiet tenant alone; the peer's is %.2f", takes, name, median(ratios(p99[1][i], p99[1][0])))
 	}
-	b.table.bound("  calls of the quiet one refused", "", float64(refused), "", 0)
-	b.table.report("  of the noisy one's", "", float64(flooded), "")
-	return nil
+	return refused, flooded, nil
 }
 
 // beside runs calls against p for so many seconds, with a flood from a process of
@@ -128,7 +140,7 @@ func (b *bench) neighbours() (*process, []string, error) {
 	file := filepath.Join(b.folder, "neighbours.yaml")
 	var text strings.Builder
 	fmt.Fprintf(&text, "version: 1\ntenants: {quiet: {}, noisy: {}}\nservices:\n  tools:\n    base_url: http://%s\n    allow_private: true\n"+
-		"    actions: {small: {method: POST, path: /small, params: {query: string}}}\nkeys:\n", b.stub.Address)
+		"    actions:\n      small: {method: POST, path: /small, params: {query: string}}\n      later: {method: POST, path: /later, params: {query: string}}\nkeys:\n", b.stub.Address)
 	var keys []string
 	for i := range quietKeys + noisyKeys {
 		tenant := "noisy"
