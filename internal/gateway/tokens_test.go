@@ -20,6 +20,11 @@ import (
 // withIssuer is a world that takes the tokens of an issuer under this entry.
 func withIssuer(t *testing.T, entry string, s setup, upstream http.HandlerFunc, keys ...*identity.Key) (*world, *oidctest.IdP) {
 	idp := oidctest.New(t)
+	return takingTokens(t, idp, entry, s, upstream, keys...), idp
+}
+
+// takingTokens is withIssuer of an issuer that there is.
+func takingTokens(t *testing.T, idp *oidctest.IdP, entry string, s setup, upstream http.HandlerFunc, keys ...*identity.Key) *world {
 	s.registry = withEntry(idp, cmp.Or(s.registry, worldRegistry), entry)
 	w := s.world(t, upstream, keys...)
 	// The keys of the issuer are there when a token of it is known.
@@ -29,7 +34,7 @@ func withIssuer(t *testing.T, entry string, s setup, upstream http.HandlerFunc, 
 	w.ledger.mu.Lock()
 	w.ledger.records = nil
 	w.ledger.mu.Unlock()
-	return w, idp
+	return w
 }
 
 // withEntry is a registry with an issuer under this entry.
