@@ -46,11 +46,11 @@ func (s *shelf) AddDataKey(_ context.Context, k store.DataKey) error {
 	return nil
 }
 func (s *shelf) Credentials(context.Context) ([]store.Credential, error) { return s.rows, nil }
-func (s *shelf) PutCredential(_ context.Context, c store.Credential) error {
+func (s *shelf) PutCredential(_ context.Context, c store.Credential, _ store.DataKey) error {
 	s.rows = append(s.rows, c)
 	return nil
 }
-func (s *shelf) RemoveCredential(context.Context, string, string, string) error { return nil }
+func (s *shelf) RemoveCredential(context.Context, string, string) error { return nil }
 
 // fullVault holds a credential for each service of headered.
 func fullVault(t testing.TB) *vault.Vault {

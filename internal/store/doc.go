@@ -67,8 +67,9 @@ type Limits struct {
 	Burst int
 }
 
-// Credential is one sealed field of a service's credential. Tenant, Service,
-// User and Field name the row; the empty User is the shared credential.
+// Credential is one sealed field of a service's credential. Service, User and Field
+// name the row; the empty User is the shared credential. Tenant is whose data key it is
+// sealed under.
 type Credential struct {
 	Tenant, Service, User, Field string
 	Version                      int64 // 1 for the first, one more for each change

@@ -1,6 +1,7 @@
 package vault
 
 import (
+	"bytes"
 	"context"
 	"crypto/cipher"
 	"crypto/rand"
@@ -17,17 +18,22 @@ var ErrWrongKEK = errors.New("the vault key is not the one that the state store 
 const lastDataKey = 255 // key_id is one byte
 
 // ring is the unwrapped data keys of each tenant, by number.
-type ring map[string]map[byte]cipher.AEAD
+type ring map[string]map[byte]dataKey
 
-// newest returns the tenant's data key of the highest number, or 0 if there is
-// none.
-func (r ring) newest(tenant string) (number byte, aead cipher.AEAD) {
+// dataKey is one that was unwrapped, and as what it was.
+type dataKey struct {
+	row  store.DataKey
+	aead cipher.AEAD // nil: there is none
+}
+
+// newest returns the tenant's data key of the highest number.
+func (r ring) newest(tenant string) (k dataKey) {
 	for n, a := range r[tenant] {
-		if n > number {
-			number, aead = n, a
+		if n > k.row.Number {
+			k = a
 		}
 	}
-	return number, aead
+	return k
 }
 
 func wrapContext(tenant string, number byte) []byte {
@@ -35,22 +41,26 @@ func wrapContext(tenant string, number byte) []byte {
 }
 
 // unwrapAll unwraps every data key. One that does not open is an error: a vault
-// that could open some of its rows would hide a lost key until it is needed.
-func unwrapAll(kek KEK, keys []store.DataKey) (ring, error) {
+// that could open some of its rows would hide a lost key until it is needed. What is
+// in before and has not changed is taken from there: there is a key for each person
+// who has a credential, and the store is read anew whenever anything in it moves.
+func unwrapAll(kek KEK, keys []store.DataKey, before ring) (ring, error) {
 	r := make(ring)
 	for _, k := range keys {
-		b, err := kek.unwrap(k.Wrapper, k.Wrapped, wrapContext(k.Tenant, k.Number), fmt.Sprint("data key ", k.Number))
-		if err != nil {
-			return nil, err
-		}
-		aead, err := newAEAD([32]byte(b))
-		if err != nil {
-			return nil, err
+		opened := before[k.Tenant][k.Number]
+		if opened.aead == nil || !bytes.Equal(opened.row.Wrapped, k.Wrapped) {
+			b, err := kek.unwrap(k.Wrapper, k.Wrapped, wrapContext(k.Tenant, k.Number), fmt.Sprint("data key ", k.Number))
+			if err != nil {
+				return nil, err
+			}
+			if opened.aead, err = newAEAD([32]byte(b)); err != nil {
+				return nil, err
+			}
 		}
 		if r[k.Tenant] == nil {
-			r[k.Tenant] = make(map[byte]cipher.AEAD)
+			r[k.Tenant] = make(map[byte]dataKey)
 		}
-		r[k.Tenant][k.Number] = aead
+		r[k.Tenant][k.Number] = dataKey{k, opened.aead}
 	}
 	return r, nil
 }

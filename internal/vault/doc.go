@@ -19,6 +19,13 @@
 // credentials, or put a whole row back to an earlier version of itself, but not
 // hand one user's credential to another.
 //
+// Each person's credentials are sealed under data keys of that person's, whose tenant
+// is "human:USER"; those that are shared under the keys of the tenant "". So one data
+// key opens what one person has, and makes nothing that opens as another's; and with a
+// person's last credential the keys go, too. What an earlier version sealed of persons'
+// is under the keys of "" until it is set, renewed or sealed anew (Reseal): it opens all
+// the same.
+//
 // A tenant's data keys are numbered 1 to 255, which is key_id; 0 is none. Each
 // is 32 random bytes, wrapped as
 //

@@ -33,21 +33,20 @@ func Entries(ctx context.Context, s Store) ([]Entry, error) {
 	}
 	var all []Entry
 	for _, row := range rows {
-		if row.Tenant == noTenant {
-			all = append(all, Entry{
-				Ref: Ref{row.Service, row.User}, Kind: row.Field, Host: row.Host,
-				Reconnect: row.State == stateReconnect, UpdatedAt: row.UpdatedAt,
-			})
-		}
+		all = append(all, Entry{
+			Ref: Ref{row.Service, row.User}, Kind: row.Field, Host: row.Host,
+			Reconnect: row.State == stateReconnect, UpdatedAt: row.UpdatedAt,
+		})
 	}
 	return all, nil
 }
 
 // Remove removes a credential from s, which needs no vault key either: a
-// credential whose key is lost can still be cleared away. A Vault over s drops
-// it when it reloads. ErrMissing: there is none.
+// credential whose key is lost can still be cleared away. With a person's last one goes
+// the data key that it was sealed under, and with it what copies without the keys hold.
+// A Vault over s drops it when it reloads. ErrMissing: there is none.
 func Remove(ctx context.Context, s Store, ref Ref) error {
-	err := s.RemoveCredential(ctx, noTenant, ref.Service, ref.User)
+	err := s.RemoveCredential(ctx, ref.Service, ref.User)
 	if errors.Is(err, store.ErrNotFound) {
 		return fmt.Errorf("%s: %w", ref, ErrMissing)
 	}

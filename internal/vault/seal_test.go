@@ -6,6 +6,7 @@ import (
 	"crypto/cipher"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"os"
 	"strings"
 	"testing"
@@ -88,6 +89,27 @@ func TestSealedFormat(t *testing.T) {
 	got, err := plain.Open(nil, sealed[1:13], sealed[13:], []byte(ad))
 	if err != nil || string(got) != "s3cret" {
 		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// TestAWrappedKeyOfAnotherLength is none, though the vault key has wrapped it.
+func TestAWrappedKeyOfAnotherLength(t *testing.T) {
+	kek, err := ParseKEK(strings.Repeat("0", 64))
+	if err != nil {
+		t.Fatal(err)
+	}
+	wrapping, err := newAEAD(kek.DeriveKey("wrap"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, size := range []int{0, 16, 31, 32, 33} {
+		wrapped, err := seal(wrapping, nil, make([]byte, size), wrapContext("t", 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := kek.unwrap(kek.fingerprint(), wrapped, wrapContext("t", 1), "it"); (err == nil) != (size == kekSize) || err != nil && !errors.Is(err, ErrCorrupt) {
+			t.Errorf("%d bytes: %v", size, err)
+		}
 	}
 }
 

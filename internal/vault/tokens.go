@@ -34,8 +34,8 @@ const stateReconnect = "reconnect_required"
 type TokenStore interface {
 	Store
 	MarkCredential(ctx context.Context, c store.Credential, state string) error
-	ClaimRenewal(ctx context.Context, tenant, service, user, owner string, now, until time.Time) error
-	EndRenewal(ctx context.Context, tenant, service, user, owner string) error
+	ClaimRenewal(ctx context.Context, service, user, owner string, now, until time.Time) error
+	EndRenewal(ctx context.Context, service, user, owner string) error
 }
 
 // Tokens opens credentials as a Vault does, and those of oauth2 services too, whose
@@ -225,7 +225,7 @@ func (t *Tokens) turn(ref Ref, form Form, from int64) error {
 	ctx := context.Background() // callers come and go
 	for {
 		now := t.clock.Now()
-		err := t.store.ClaimRenewal(ctx, noTenant, ref.Service, ref.User, owner, now, now.Add(claim))
+		err := t.store.ClaimRenewal(ctx, ref.Service, ref.User, owner, now, now.Add(claim))
 		if err == nil {
 			break
 		}
@@ -241,7 +241,7 @@ func (t *Tokens) turn(ref Ref, form Form, from int64) error {
 			return err
 		}
 	}
-	defer func() { _ = t.store.EndRenewal(ctx, noTenant, ref.Service, ref.User, owner) }() // else its time ends it
+	defer func() { _ = t.store.EndRenewal(ctx, ref.Service, ref.User, owner) }() // else its time ends it
 	// What was read before the claim may be what another has renewed since, and a
 	// refresh token that was spent must not be shown again.
 	if moved, err := t.moved(ctx, ref, form, from); moved || err != nil {
@@ -307,7 +307,16 @@ func (t *Tokens) keep(ctx context.Context, ref Ref, form Form, a account, token 
 	text := newRecord(token, a.Refresh, form.OAuth2.Host(), came, rand.Float64()).text()
 	for pause := look; ; pause = min(2*pause, longPause) {
 		err := t.vault.put(ctx, field{ref, tokenField}, a.row.Version, form.Host, text, came)
-		if err == nil || errors.Is(err, store.ErrConflict) {
+		if errors.Is(err, store.ErrConflict) {
+			// Or is it the same version still, and the data key alone is another?
+			var moved bool
+			if moved, err = t.moved(ctx, ref, form, a.row.Version); moved {
+				break
+			} else if err == nil {
+				continue
+			}
+		}
+		if err == nil {
 			break
 		}
 		t.log.Error("a new token could not be stored; nobody uses it until it is", "service", ref.Service, "user", ref.User, "error", err)
@@ -318,7 +327,7 @@ func (t *Tokens) keep(ctx context.Context, ref Ref, form Form, a account, token 
 		}
 		// Others must not ask meanwhile. That may fail too: the store is unwell.
 		now := t.clock.Now()
-		_ = t.store.ClaimRenewal(ctx, noTenant, ref.Service, ref.User, owner, now, now.Add(claim))
+		_ = t.store.ClaimRenewal(ctx, ref.Service, ref.User, owner, now, now.Add(claim))
 	}
 	if err := t.vault.Reload(ctx); err != nil {
 		return fmt.Errorf("%w: %w", ErrRenewal, err)

@@ -338,12 +338,12 @@ type unwell struct {
 	puts atomic.Int64
 }
 
-func (u *unwell) PutCredential(ctx context.Context, c store.Credential) error {
+func (u *unwell) PutCredential(ctx context.Context, c store.Credential, by store.DataKey) error {
 	u.puts.Add(1)
 	if u.fail.Load() {
 		return errors.New("the disk is full")
 	}
-	return u.SQLite.PutCredential(ctx, c)
+	return u.SQLite.PutCredential(ctx, c, by)
 }
 
 // TestANewTokenIsStoredBeforeItIsUsed: while the store fails nobody has it, the store

@@ -2,7 +2,6 @@ package vault
 
 import (
 	"context"
-	"crypto/cipher"
 	"errors"
 	"fmt"
 	"sync"
@@ -32,8 +31,8 @@ type Store interface {
 	DataKeys(ctx context.Context) ([]store.DataKey, error)
 	AddDataKey(ctx context.Context, k store.DataKey) error
 	Credentials(ctx context.Context) ([]store.Credential, error)
-	PutCredential(ctx context.Context, c store.Credential) error
-	RemoveCredential(ctx context.Context, tenant, service, user string) error
+	PutCredential(ctx context.Context, c store.Credential, by store.DataKey) error
+	RemoveCredential(ctx context.Context, service, user string) error
 }
 
 // Ref names a credential. The empty User is the shared one.
@@ -48,8 +47,18 @@ func (r Ref) String() string {
 	return fmt.Sprintf("service %q, user %q", r.Service, r.User)
 }
 
-// noTenant is the tenant of every row for now; the format has its room.
+// noTenant is the tenant of the shared credentials, and of what an earlier version
+// sealed of persons'.
 const noTenant = ""
+
+// tenant is whose data key a credential is sealed under: each person's own, under the
+// name by which limits know persons, and one for all that is shared.
+func (r Ref) tenant() string {
+	if r.User == "" {
+		return noTenant
+	}
+	return "human:" + r.User
+}
 
 // The fields that a row can be.
 const (
@@ -105,15 +114,17 @@ func (v *Vault) Reload(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	keys, err := unwrapAll(v.kek, wrapped)
+	var before ring
+	if had := v.rows.Load(); had != nil {
+		before = had.keys
+	}
+	keys, err := unwrapAll(v.kek, wrapped, before)
 	if err != nil {
 		return err
 	}
 	c := &contents{keys: keys, rows: make(map[field]store.Credential, len(rows))}
 	for _, row := range rows {
-		if row.Tenant == noTenant {
-			c.rows[field{Ref{row.Service, row.User}, row.Field}] = row
-		}
+		c.rows[field{Ref{row.Service, row.User}, row.Field}] = row
 	}
 	v.rows.Store(c)
 	return nil
@@ -174,12 +185,13 @@ func (f Form) row(ref Ref) (_ Ref, none bool, err error) {
 	return ref, false, nil
 }
 
-// openRow unseals a row in its own place.
+// openRow unseals a row in its own place. Whoever has another person's data key, and
+// can write to the store, could make one that opens: it is none.
 func (r ring) openRow(row store.Credential) (string, error) {
-	if len(row.Sealed) == 0 {
+	if len(row.Sealed) == 0 || row.Tenant != noTenant && row.Tenant != (Ref{row.Service, row.User}).tenant() {
 		return "", ErrCorrupt
 	}
-	aead := r[row.Tenant][row.Sealed[0]]
+	aead := r[row.Tenant][row.Sealed[0]].aead
 	if aead == nil {
 		return "", ErrCorrupt
 	}
@@ -240,37 +252,40 @@ func (v *Vault) set(ctx context.Context, of field, host, text string, now time.T
 }
 
 // put seals a row as the version after the one that was last read. ErrConflict of
-// the store: another process has put that one.
+// the store: another process has put that one, or changed the data key.
 func (v *Vault) put(ctx context.Context, of field, version int64, host, text string, now time.Time) error {
-	number, aead, err := v.sealing(ctx, now)
+	k, err := v.sealing(ctx, of.tenant(), now)
 	if err != nil {
 		return err
 	}
-	row := store.Credential{
-		Tenant: noTenant, Service: of.Service, User: of.User, Field: of.name, Host: host,
-		Version: version + 1, UpdatedAt: now,
-	}
-	row.Sealed, err = seal(aead, []byte{number}, []byte(text), placeOf(row).additionalData())
-	if err != nil {
+	row := store.Credential{Service: of.Service, User: of.User, Field: of.name, Host: host, Version: version + 1, UpdatedAt: now}
+	if err := k.seal(&row, text); err != nil {
 		return err
 	}
-	return v.store.PutCredential(ctx, row)
+	return v.store.PutCredential(ctx, row, k.row)
 }
 
-// sealing returns the data key to seal with, and makes the first one.
-func (v *Vault) sealing(ctx context.Context, now time.Time) (byte, cipher.AEAD, error) {
-	number, aead := v.rows.Load().keys.newest(noTenant)
-	if aead != nil {
-		return number, aead, nil
+// seal makes text what row holds, under k.
+func (k dataKey) seal(row *store.Credential, text string) (err error) {
+	row.Tenant = k.row.Tenant
+	row.Sealed, err = seal(k.aead, []byte{k.row.Number}, []byte(text), placeOf(*row).additionalData())
+	return err
+}
+
+// sealing returns the data key of a tenant to seal with, and makes the first one.
+func (v *Vault) sealing(ctx context.Context, tenant string, now time.Time) (dataKey, error) {
+	k := v.rows.Load().keys.newest(tenant)
+	if k.aead != nil {
+		return k, nil
 	}
-	if err := addDataKey(ctx, v.store, v.kek, noTenant, 0, now); err != nil {
-		return 0, nil, err
+	if err := addDataKey(ctx, v.store, v.kek, tenant, 0, now); err != nil {
+		return k, err
 	}
 	if err := v.Reload(ctx); err != nil {
-		return 0, nil, err
+		return k, err
 	}
-	if number, aead = v.rows.Load().keys.newest(noTenant); aead == nil {
-		return 0, nil, errors.New("the data key that was just stored is not there")
+	if k = v.rows.Load().keys.newest(tenant); k.aead == nil {
+		return k, fmt.Errorf("%w: the data key that was just stored was removed", store.ErrConflict)
 	}
-	return number, aead, nil
+	return k, nil
 }

@@ -25,12 +25,13 @@ type Store interface {
 	SecretsUsed(ctx context.Context, used map[[32]byte]time.Time) error
 	LastUses(ctx context.Context) (map[[32]byte]time.Time, error)
 
-	PutCredential(ctx context.Context, c store.Credential) error
+	PutCredential(ctx context.Context, c store.Credential, by store.DataKey) error
+	ResealCredential(ctx context.Context, was string, c store.Credential, by store.DataKey) error
 	Credentials(ctx context.Context) ([]store.Credential, error)
 	MarkCredential(ctx context.Context, c store.Credential, state string) error
-	RemoveCredential(ctx context.Context, tenant, service, user string) error
-	ClaimRenewal(ctx context.Context, tenant, service, user, owner string, now, until time.Time) error
-	EndRenewal(ctx context.Context, tenant, service, user, owner string) error
+	RemoveCredential(ctx context.Context, service, user string) error
+	ClaimRenewal(ctx context.Context, service, user, owner string, now, until time.Time) error
+	EndRenewal(ctx context.Context, service, user, owner string) error
 	AddLink(ctx context.Context, l store.Link, now time.Time) error
 	FindLink(ctx context.Context, digest [32]byte, now time.Time) (store.Link, error)
 	TakeLink(ctx context.Context, digest [32]byte, now time.Time) (store.Link, error)
@@ -68,6 +69,7 @@ func Run(t *testing.T, open func(t *testing.T) (again func() Store)) {
 		{"last uses", lastUses},
 		{"credentials by version", credentialVersions},
 		{"the state of a credential is one version's", credentialStates},
+		{"a credential is sealed anew", credentialOwners},
 		{"one renews at a time", renewals},
 		{"a link is good once", links},
 		{"keys are wrapped anew", rewrapping},
@@ -209,31 +211,96 @@ func lastUses(t *testing.T, a, b Store) {
 	}
 }
 
+// sealedBy is a data key of a tenant, stored.
+func sealedBy(t *testing.T, s Store, tenant string) store.DataKey {
+	k := store.DataKey{Tenant: tenant, Number: 1, Wrapper: "w", Wrapped: []byte(tenant + " 1"), CreatedAt: noon}
+	must(t, s.AddDataKey(t.Context(), k))
+	return k
+}
+
 func credentialVersions(t *testing.T, a, b Store) {
+	by := sealedBy(t, a, "")
 	c := store.Credential{Service: "s", User: "u", Field: "secret", Version: 1, Sealed: []byte{1, 0, 2}, UpdatedAt: noon}
 	second := c
 	second.Version, second.Sealed = 2, []byte("two")
-	mustBe(t, a.PutCredential(t.Context(), second), store.ErrConflict) // of none
-	must(t, a.PutCredential(t.Context(), c))
-	mustBe(t, b.PutCredential(t.Context(), c), store.ErrConflict) // there is one
-	must(t, b.PutCredential(t.Context(), second))
-	mustBe(t, a.PutCredential(t.Context(), second), store.ErrConflict) // there is that one
+	mustBe(t, a.PutCredential(t.Context(), second, by), store.ErrConflict) // of none
+	must(t, a.PutCredential(t.Context(), c, by))
+	mustBe(t, b.PutCredential(t.Context(), c, by), store.ErrConflict) // there is one
+	must(t, b.PutCredential(t.Context(), second, by))
+	mustBe(t, a.PutCredential(t.Context(), second, by), store.ErrConflict) // there is that one
 	third := second
 	third.Version = 4
-	mustBe(t, a.PutCredential(t.Context(), third), store.ErrConflict) // skips one
+	mustBe(t, a.PutCredential(t.Context(), third, by), store.ErrConflict) // skips one
 	got, err := a.Credentials(t.Context())
 	must(t, err)
 	if d := cmp.Diff([]store.Credential{second}, got); d != "" {
 		t.Errorf("-want +got:\n%s", d)
 	}
-	must(t, a.RemoveCredential(t.Context(), "", "s", "u"))
-	mustBe(t, b.RemoveCredential(t.Context(), "", "s", "u"), store.ErrNotFound)
-	must(t, b.PutCredential(t.Context(), c))
+	must(t, a.RemoveCredential(t.Context(), "s", "u"))
+	mustBe(t, b.RemoveCredential(t.Context(), "s", "u"), store.ErrNotFound)
+	mustBe(t, b.PutCredential(t.Context(), c, by), store.ErrConflict) // its data key went with the last that it sealed
+	by = sealedBy(t, b, "")
+	must(t, a.PutCredential(t.Context(), c, by))
+}
+
+// credentialOwners: the key that a credential is sealed under may become another
+// tenant's, of the same version, once; and nothing is put that a key seals which is not
+// there as it was read.
+func credentialOwners(t *testing.T, a, b Store) {
+	shared, own := sealedBy(t, a, ""), sealedBy(t, a, "human:u")
+	c := store.Credential{Service: "s", User: "u", Field: "token", Version: 1, Sealed: []byte{1}, UpdatedAt: noon, Host: "h", State: "broken"}
+	must(t, a.PutCredential(t.Context(), c, shared))
+	moved := c
+	moved.Tenant, moved.Sealed = own.Tenant, []byte{2}
+	other := own
+	other.Wrapped = []byte("another")
+	mustBe(t, b.ResealCredential(t.Context(), "", moved, other), store.ErrConflict)
+	later := moved
+	later.Version = 2
+	mustBe(t, b.ResealCredential(t.Context(), "", later, own), store.ErrConflict) // which is not there
+	must(t, b.ResealCredential(t.Context(), "", moved, own))
+	mustBe(t, a.ResealCredential(t.Context(), "", moved, own), store.ErrConflict) // has been done
+	stand := func(want ...store.Credential) {
+		t.Helper()
+		got, err := a.Credentials(t.Context())
+		must(t, err)
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("-want +got:\n%s", d)
+		}
+	}
+	stand(moved)
+	first := c
+	first.Tenant = "human:v"
+	mustBe(t, a.PutCredential(t.Context(), first, sealedBy(t, a, "human:v")), store.ErrConflict) // one, whoever's key it is under
+	mustBe(t, a.PutCredential(t.Context(), later, other), store.ErrConflict)
+	back := later
+	back.Tenant, back.State = "", ""
+	must(t, a.PutCredential(t.Context(), back, shared)) // the next version, under another key than the one before
+	stand(back)
+
+	// A tenant's keys go with the last that they seal, and no other's.
+	more := c
+	more.User = "w"
+	must(t, a.PutCredential(t.Context(), more, shared))
+	must(t, a.RemoveCredential(t.Context(), "s", "u"))
+	stand(more)
+	keys, err := b.DataKeys(t.Context())
+	must(t, err)
+	if len(keys) != 3 {
+		t.Errorf("%d data keys are left", len(keys))
+	}
+	must(t, a.RemoveCredential(t.Context(), "s", "w"))
+	keys, err = b.DataKeys(t.Context())
+	must(t, err)
+	if len(keys) != 2 || keys[0].Tenant == "" {
+		t.Errorf("the keys of the last one are left: %v", keys)
+	}
 }
 
 func credentialStates(t *testing.T, a, b Store) {
+	by := sealedBy(t, a, "")
 	c := store.Credential{Service: "s", User: "u", Field: "token", Version: 1, Sealed: []byte{1}, UpdatedAt: noon, Host: "a.example"}
-	must(t, a.PutCredential(t.Context(), c))
+	must(t, a.PutCredential(t.Context(), c, by))
 	must(t, b.MarkCredential(t.Context(), c, "broken"))
 	marked := c
 	marked.State = "broken"
@@ -248,7 +315,7 @@ func credentialStates(t *testing.T, a, b Store) {
 	stands(marked)
 	next := c
 	next.Version, next.Host = 2, "c.example"
-	must(t, a.PutCredential(t.Context(), next)) // as whom it was put is not broken
+	must(t, a.PutCredential(t.Context(), next, by)) // as whom it was put is not broken
 	mustBe(t, b.MarkCredential(t.Context(), c, "broken"), store.ErrConflict)
 	other := next
 	other.User = "v"
@@ -258,7 +325,7 @@ func credentialStates(t *testing.T, a, b Store) {
 
 func renewals(t *testing.T, a, b Store) {
 	claim := func(s Store, user, owner string, now, until time.Time) error {
-		return s.ClaimRenewal(t.Context(), "", "s", user, owner, now, until)
+		return s.ClaimRenewal(t.Context(), "s", user, owner, now, until)
 	}
 	end := noon.Add(25 * time.Second)
 	must(t, claim(a, "u", "one", noon, end))
@@ -267,9 +334,9 @@ func renewals(t *testing.T, a, b Store) {
 	must(t, claim(a, "u", "one", noon, end.Add(1))) // longer
 	mustBe(t, claim(b, "u", "two", end, end.Add(time.Hour)), store.ErrConflict)
 	must(t, claim(b, "u", "two", end.Add(1), end.Add(time.Hour))) // its time is over
-	must(t, a.EndRenewal(t.Context(), "", "s", "u", "one"))       // which is not its own any more
+	must(t, a.EndRenewal(t.Context(), "s", "u", "one"))           // which is not its own any more
 	mustBe(t, claim(a, "u", "one", end.Add(1), end.Add(time.Hour)), store.ErrConflict)
-	must(t, b.EndRenewal(t.Context(), "", "s", "u", "two"))
+	must(t, b.EndRenewal(t.Context(), "s", "u", "two"))
 	must(t, claim(a, "u", "one", noon, end))
 }
 
@@ -338,21 +405,22 @@ func rewrapping(t *testing.T, a, b Store) {
 }
 
 func namesApart(t *testing.T, a, _ Store) {
-	names := [][4]string{
-		{"", "s", "", "f"}, {"", "s", "u", "f"}, {"", "s", "u", "g"}, {"", "s:u", "", "f"}, {"", "S", "u", "f"},
-		{"t", "s", "u", "f"}, {"", "s", "u ", "f"}, {"", "s", "u\x00v", "f"}, {"", "s", "U", "f"},
+	names := [][3]string{
+		{"s", "", "f"}, {"s", "u", "f"}, {"s", "u", "g"}, {"s:u", "", "f"}, {"S", "u", "f"},
+		{"s", "u ", "f"}, {"s", "u\x00v", "f"}, {"s", "U", "f"},
 	}
+	by := sealedBy(t, a, "")
 	for _, n := range names {
-		must(t, a.PutCredential(t.Context(), store.Credential{Tenant: n[0], Service: n[1], User: n[2], Field: n[3], Version: 1, Sealed: []byte(fmt.Sprint(n))}))
+		must(t, a.PutCredential(t.Context(), store.Credential{Service: n[0], User: n[1], Field: n[2], Version: 1, Sealed: []byte(fmt.Sprint(n))}, by))
 	}
-	must(t, a.RemoveCredential(t.Context(), "", "s", "u")) // both of its fields
+	must(t, a.RemoveCredential(t.Context(), "s", "u")) // both of its fields
 	got, err := a.Credentials(t.Context())
 	must(t, err)
 	if len(got) != len(names)-2 {
 		t.Errorf("%d rows are left of %d", len(got), len(names))
 	}
 	for _, c := range got {
-		if string(c.Sealed) != fmt.Sprint([4]string{c.Tenant, c.Service, c.User, c.Field}) {
+		if string(c.Sealed) != fmt.Sprint([3]string{c.Service, c.User, c.Field}) {
 			t.Errorf("%q holds another row's bytes", c.User)
 		}
 	}
@@ -466,6 +534,8 @@ func revokedDelegations(t *testing.T, a, b Store) {
 func generation(t *testing.T, a, b Store) {
 	ctx := t.Context()
 	c := store.Credential{Service: "s", Field: "f", Version: 1, Sealed: []byte{1}}
+	by, resealed := store.DataKey{Number: 1, Wrapped: []byte{1}}, c
+	resealed.Sealed = []byte{2}
 	must(t, a.AddKey(ctx, key("rotated", 8)))
 	for _, step := range []struct {
 		name string
@@ -478,14 +548,16 @@ func generation(t *testing.T, a, b Store) {
 		{"rotate", func() error { return a.RotateKey(ctx, "rotated", [32]byte{9}, noon, noon.Add(1)) }, nil},
 		{"rotate none", func() error { return a.RotateKey(ctx, "none", [32]byte{10}, noon, noon) }, store.ErrNotFound},
 		{"revoke none", func() error { return b.RevokeKey(ctx, "none", noon) }, store.ErrNotFound},
-		{"data key", func() error { return a.AddDataKey(ctx, store.DataKey{Number: 1, Wrapped: []byte{1}}) }, nil},
-		{"put", func() error { return a.PutCredential(ctx, c) }, nil},
-		{"put again", func() error { return b.PutCredential(ctx, c) }, store.ErrConflict},
-		{"remove", func() error { return b.RemoveCredential(ctx, "", "s", "") }, nil},
-		{"remove none", func() error { return b.RemoveCredential(ctx, "", "s", "") }, store.ErrNotFound},
+		{"data key", func() error { return a.AddDataKey(ctx, by) }, nil},
+		{"put", func() error { return a.PutCredential(ctx, c, by) }, nil},
+		{"put again", func() error { return b.PutCredential(ctx, c, by) }, store.ErrConflict},
+		{"reseal", func() error { return b.ResealCredential(ctx, "", resealed, by) }, nil},
+		{"reseal none", func() error { return b.ResealCredential(ctx, "t", resealed, by) }, store.ErrConflict},
+		{"remove", func() error { return b.RemoveCredential(ctx, "s", "") }, nil},
+		{"remove none", func() error { return b.RemoveCredential(ctx, "s", "") }, store.ErrNotFound},
 		{"remove a params key", func() error {
 			must(t, a.AddParamsKey(ctx, store.ParamsKey{ID: "p", Tenant: "t", Wrapped: []byte{1}}))
-			if g, err := a.Generation(ctx); err != nil || g != 7 {
+			if g, err := a.Generation(ctx); err != nil || g != 8 {
 				t.Errorf("%d, %v: nobody has to act on a new params key", g, err)
 			}
 			_, err := b.RemoveParamsKey(ctx, "t", noon)
