@@ -1,12 +1,14 @@
 package vault_test
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
 
 	"github.com/jonboulle/clockwork"
 
+	"agentgw/internal/store"
 	"agentgw/internal/vault"
 )
 
@@ -81,6 +83,39 @@ func TestAnotherVaultKey(t *testing.T) {
 		if err := opens(k); !errors.Is(err, vault.ErrWrongKEK) {
 			t.Errorf("%s, after: %v", name, err)
 		}
+	}
+}
+
+// overtaken is a store in which another process is always first to wrap a key anew.
+type overtaken struct{ *store.SQLite }
+
+func (overtaken) RewrapDataKey(context.Context, string, store.DataKey) error {
+	return store.ErrConflict
+}
+
+// TestKeysThatOthersChangeMeanwhile are left to them, and keep none of the rest from
+// being wrapped anew: one that another process has wrapped, and one that was shredded.
+func TestKeysThatOthersChangeMeanwhile(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	set(t, load(t, s, "0"), vault.Ref{Service: "github"}, "canary")
+	salts, err := vault.LoadSalts(t.Context(), s, kekOf(t, "0"), clockwork.NewFakeClockAt(noon))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tenant := range []string{"tenant:a", "tenant:b"} {
+		if _, _, err := salts.Salt(tenant, "receipt"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := vault.Shred(t.Context(), s, "tenant:a", noon); err != nil {
+		t.Fatal(err)
+	}
+	both := kekOf(t, "1").After(kekOf(t, "0"))
+	if done, err := vault.Rewrap(t.Context(), overtaken{s}, both); done != 1 || err != nil { // tenant:b's
+		t.Errorf("%d keys, %v", done, err)
+	}
+	if done, err := vault.Rewrap(t.Context(), s, both); done != 1 || err != nil {
+		t.Errorf("then %d keys, %v", done, err)
 	}
 }
 
