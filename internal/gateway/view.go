@@ -76,7 +76,7 @@ func (g *Gateway) Use(settings *config.Settings, snapshot *registry.Snapshot, ef
 	if old != nil && old.registry == snapshot { // keys alone are new, and what is known of tokens holds
 		v.tokens = old.tokens
 	} else {
-		v.tokens = g.tokens.Tokens(snapshot.Issuers)
+		v.tokens = g.tokens.Tokens(snapshot.Issuers, set.Conditions())
 	}
 	was, now := map[limited]dated{}, g.nanos.Nanos()
 	if old != nil {

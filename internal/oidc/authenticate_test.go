@@ -16,6 +16,7 @@ import (
 	"agentgw/internal/oidc"
 	"agentgw/internal/oidc/oidctest"
 	"agentgw/internal/registry"
+	"agentgw/internal/rules"
 )
 
 var noon = time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
@@ -48,7 +49,11 @@ func (w *world) take(entry string) *oidc.Tokens {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return oidc.NewIssuers(func(bool) *http.Transport { return http.DefaultTransport.(*http.Transport) }, w.clock, w.log()).Tokens(s.Issuers)
+	set, err := rules.Compile(s)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return oidc.NewIssuers(func(bool) *http.Transport { return http.DefaultTransport.(*http.Transport) }, w.clock, w.log()).Tokens(s.Issuers, set.Conditions())
 }
 
 func (w *world) log() *slog.Logger { return slog.New(slog.NewTextHandler(w.logged, nil)) }

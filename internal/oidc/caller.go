@@ -45,9 +45,21 @@ func (i *issuer) caller(c claims, expiry time.Time) (*identity.Secret, error) {
 	return identity.NewCaller(k, tenant), nil
 }
 
+// grant is what such claims are given. Where the condition of a scope has no result
+// that is nothing: what comes behind it may be for those alone of whom it does not hold.
 func (i *issuer) grant(c claims) *registry.Grant {
 	for n := range i.entry.Scopes {
-		if s := &i.entry.Scopes[n]; c.holds(s.Claim, s.Value) {
+		s := &i.entry.Scopes[n]
+		holds := false
+		if s.When == "" {
+			holds = c.holds(s.Claim, s.Value)
+		} else {
+			var err error
+			if holds, err = i.conditions.Holds(s, c); err != nil {
+				return &registry.Grant{Pos: s.WhenPos}
+			}
+		}
+		if holds {
 			return &s.Grant
 		}
 	}

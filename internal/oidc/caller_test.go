@@ -2,6 +2,7 @@ package oidc_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -47,6 +48,20 @@ func TestWhatClaimsGive(t *testing.T) {
 		{"spaces part no claim", scoped, m{"groups": "x ops"}, "[search] [] [alice] oidc:@#alice alice - - -"},
 		{"but scope", scoped, m{"scope": "openid read profile"}, "[github] [] [alice] oidc:@#alice alice - - -"},
 		{"a role within", scoped, m{"realm_access": m{"roles": []string{"admin"}}}, "[*] [] [*] oidc:@#alice alice - - -"},
+
+		{"a condition", conditional, m{"groups": []string{"x", "dev"}}, "[github] [github.list_*] [*] oidc:@#alice alice - - 7/7"},
+		{"two claims", conditional, m{"groups": []string{"ops"}, "level": 3}, "[*] [] [alice] oidc:@#alice alice - - -"},
+		{"one of the two", conditional, m{"groups": []string{"ops"}, "level": 2.5}, "[search] [] [alice] oidc:@#alice alice - - -"},
+		{"a claim of one behind a condition", conditional, m{"groups": []string{}, "level": 0, "tier": "gold"}, "[github search] [] [alice] oidc:@#alice alice - - -"},
+		{"no condition holds", conditional, m{"groups": []string{}, "level": 0}, "[search] [] [alice] oidc:@#alice alice - - -"},
+		{"one that asks whether the claim is there", `audience: agentgate, services: [search], scopes: [{when: "claims.?groups.orValue([]).exists(g, g.startsWith('dev-'))", services: ["*"]}]`, nil, "[search] [] [alice] oidc:@#alice alice - - -"},
+		{"a claim that is not there gives nothing", conditional, nil, "[] [] [alice] oidc:@#alice alice - - -"},
+		{"nor one of another type", conditional, m{"groups": []string{"ops"}, "level": "3"}, "[] [] [alice] oidc:@#alice alice - - -"},
+		{"nor one that is no list", conditional, m{"groups": 7}, "[] [] [alice] oidc:@#alice alice - - -"},
+		{"nor too much work", conditional, m{"groups": slices.Repeat([]string{"x"}, 2500), "level": 0, "tier": "slow"}, "[] [] [alice] oidc:@#alice alice - - -"},
+		{"a result that is neither", `audience: agentgate, services: [search], scopes: [{when: "claims.x", services: ["*"]}]`, m{"x": "true"}, "[] [] [alice] oidc:@#alice alice - - -"},
+		{"of the token as it is", `audience: agentgate, services: [search], scopes: [{when: "claims.sub == 'alice' && claims.aud == 'agentgate' && claims.nested.deep[1] == null", services: ["*"]}]`, m{"nested": m{"deep": []any{1, nil}}}, "[*] [] [alice] oidc:@#alice alice - - -"},
+
 		{"none of them", scoped, nil, "[search] [] [alice] oidc:@#alice alice - - -"},
 	} {
 		w := newWorld(t, c.entry)
@@ -70,6 +85,13 @@ const scoped = `audience: agentgate, services: [search], scopes: [` +
 	`{claim: groups, value: dev, services: [github], actions: ["github.list_*"], users: ["*"], limits: {rps: 7}}, ` +
 	`{claim: groups, value: ops, services: ["*"]}, {claim: email, value: "a@corp", services: ["*"]}, {claim: scope, value: read, services: [github]}, ` +
 	`{claim: /realm_access/roles, value: admin, services: ["*"], users: ["*"]}]`
+
+// conditional has a default that gives less than nothing would be: what has no result
+// must not come down to it.
+const conditional = `audience: agentgate, services: [search], scopes: [` +
+	`{when: "'dev' in claims.groups", services: [github], actions: ["github.list_*"], users: ["*"], limits: {rps: 7}}, ` +
+	`{when: "'ops' in claims.groups && claims.level >= 3", services: ["*"]}, {claim: tier, value: gold, services: [github, search]}, ` +
+	`{when: "has(claims.tier) && claims.groups.exists(g, claims.groups.exists(h, h == g + 'y'))", services: ["*"]}]`
 
 func shown(k *identity.Key) string {
 	list := func(l []string) string { return "[" + strings.Join(l, " ") + "]" }

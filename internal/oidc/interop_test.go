@@ -82,7 +82,7 @@ issuers:
 		t.Fatal(err)
 	}
 	w := &world{t: t, clock: clockwork.NewFakeClockAt(time.Now()), logged: new(logged)}
-	w.tokens = oidc.NewIssuers(func(bool) *http.Transport { return http.DefaultTransport.(*http.Transport) }, w.clock, w.log()).Tokens(s.Issuers)
+	w.tokens = oidc.NewIssuers(func(bool) *http.Transport { return http.DefaultTransport.(*http.Transport) }, w.clock, w.log()).Tokens(s.Issuers, nil)
 	const rotations, each = 8, 25
 	var taken, refused atomic.Int64
 	load := func() *sync.WaitGroup {

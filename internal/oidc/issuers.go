@@ -48,14 +48,22 @@ type Tokens struct {
 
 // issuer is one entry of the registry.
 type issuer struct {
-	entry *registry.Issuer
-	keys  *keySet
+	entry      *registry.Issuer
+	conditions Conditions
+	keys       *keySet
 }
 
-// Tokens returns what takes the tokens of these issuers, and begins to ask for the
+// Conditions decide whether the expression of a scope holds of claims. An error: it has
+// no result.
+type Conditions interface {
+	Holds(s *registry.Scope, claims map[string]any) (bool, error)
+}
+
+// Tokens returns what takes the tokens of these issuers, whose scopes with an
+// expression are given where conditions say so, and begins to ask for the
 // keys of those that are new: it waits for none, and none has to answer. The keys of
 // issuers that are not among them are forgotten.
-func (s *Issuers) Tokens(entries []registry.Issuer) *Tokens {
+func (s *Issuers) Tokens(entries []registry.Issuer, conditions Conditions) *Tokens {
 	if s == nil || len(entries) == 0 {
 		return nil
 	}
@@ -72,7 +80,7 @@ func (s *Issuers) Tokens(entries []registry.Issuer) *Tokens {
 		}
 		set.current()
 		sets[at] = set
-		t.issuers[e.Issuer] = &issuer{e, set}
+		t.issuers[e.Issuer] = &issuer{e, conditions, set}
 	}
 	s.sets = sets
 	return t

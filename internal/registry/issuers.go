@@ -72,9 +72,19 @@ func (r *reader) issuers(e entry, s *Snapshot) []Issuer {
 func (r *reader) scopes(e entry, s *Snapshot) []Scope {
 	var list []Scope
 	for _, item := range r.items(e) {
-		o := r.object(item.value, item.path, "claim", "value", "services", "actions", "users", "limits")
-		o.need("claim")
-		scope := Scope{Claim: r.claim(o, "claim"), Value: r.needText(o, "value"), Grant: r.grant(o, s)}
+		o := r.object(item.value, item.path, "claim", "value", "when", "services", "actions", "users", "limits")
+		scope := Scope{Grant: r.grant(o, s)}
+		if m, ok := o.get("when"); ok {
+			scope.When, scope.WhenPos = r.text(m), r.pos(m.value)
+			for _, name := range []string{"claim", "value"} {
+				if m, ok := o.get(name); ok {
+					r.fail(m.key, m.path, "says the same as when in another way: there is one of the two")
+				}
+			}
+		} else {
+			o.need("claim")
+			scope.Claim, scope.Value = r.claim(o, "claim"), r.needText(o, "value")
+		}
 		o.need("services")
 		scope.Pos = r.pos(item.value)
 		list = append(list, scope)

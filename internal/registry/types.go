@@ -227,9 +227,12 @@ type Grant struct {
 	Pos      Position
 }
 
-// Scope is a Grant for those of whom a claim is Value, or a list with it.
+// Scope is a Grant for those of whom a claim is Value, or a list with it; or of whose
+// claims an expression of CEL holds.
 type Scope struct {
 	Claim, Value string
+	When         string // not compiled yet; "": Claim and Value say it
+	WhenPos      Position
 	Grant
 }
 

@@ -30,6 +30,12 @@
 // for 1. Without a maximum alone it is refused. What failed is in Charge.Faults, in
 // words that hold nothing of what the stranger sent.
 //
+// # Conditions of scopes
+//
+// A scope of an issuer may be given by an expression, too. It sees one variable,
+// claims, a map of what the token says; numbers there are doubles. Where it has no
+// result nobody knows whether the scope was meant: see Conditions.Holds.
+//
 // # Bounds
 //
 // An expression has at most 4,096 characters. What it may cost is estimated when it

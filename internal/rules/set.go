@@ -7,9 +7,12 @@ import (
 	"agentgw/internal/registry"
 )
 
-// Set is the rules of one registry. It is immutable and safe for concurrent use.
-// The zero Set and nil have no rules.
-type Set struct{ rules []*Rule }
+// Set is the rules of one registry, and the conditions of its issuers. It is immutable
+// and safe for concurrent use. The zero Set and nil have none.
+type Set struct {
+	rules      []*Rule
+	conditions Conditions
+}
 
 // Rule is one of them.
 type Rule struct {
@@ -43,6 +46,14 @@ func (s *Set) Rules() []*Rule {
 	return s.rules
 }
 
+// Conditions are those of the scopes of its issuers.
+func (s *Set) Conditions() Conditions {
+	if s == nil {
+		return nil
+	}
+	return s.conditions
+}
+
 // Sees lists the variables that decide whom a call is counted for and under which
 // maximum, by name. The slice must not be changed.
 func (r *Rule) Sees() []string { return r.sees }
@@ -70,6 +81,8 @@ func Compile(s *registry.Snapshot) (*Set, error) {
 			set.rules = append(set.rules, rule)
 		}
 	}
+	of, wrong := conditions(s)
+	set.conditions, problems = of, append(problems, wrong...)
 	if len(problems) > 0 {
 		problems.Sort()
 		return nil, problems
