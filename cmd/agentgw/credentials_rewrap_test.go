@@ -16,7 +16,7 @@ import (
 // ready, goes on with the credentials it has, and still takes over a revoked key.
 func TestTheVaultKeyIsReplaced(t *testing.T) {
 	b := newBench(t, "")
-	old, next := strings.Repeat("ab", 32), strings.Repeat("cd", 32)
+	old, next := strings.Repeat("ab", 24)+"0123456789abcdef", strings.Repeat("cd", 24)+"0123456789abcdef"
 	if err := os.Mkdir(b.data, 0o700); err != nil {
 		t.Fatal(err)
 	}

@@ -167,14 +167,14 @@ func TestCredentialsRefuse(t *testing.T) {
 // is left in the folder; another one is told from it.
 func TestCredentialsUnderAGivenKey(t *testing.T) {
 	b := newBench(t, "")
-	b.env = []string{"AGENTGATE_VAULT_KEY=" + strings.Repeat("ab", 32)}
+	b.env = []string{"AGENTGATE_VAULT_KEY=" + strings.Repeat("ab", 24) + "0123456789abcdef"}
 	if code, _, stderr := b.run("canary", "credentials", "set", "--service", "s"); code != exitDone {
 		t.Fatal(stderr)
 	}
 	if _, err := os.Stat(filepath.Join(b.data, vault.KEKFileName)); !os.IsNotExist(err) {
 		t.Errorf("a key was left in the folder: %v", err)
 	}
-	b.env = []string{"AGENTGATE_VAULT_KEY=" + strings.Repeat("cd", 32)}
+	b.env = []string{"AGENTGATE_VAULT_KEY=" + strings.Repeat("cd", 24) + "0123456789abcdef"}
 	if code, _, stderr := b.run("canary", "credentials", "set", "--service", "s"); code != exitCannotRun || !strings.Contains(stderr, vault.ErrWrongKEK.Error()) {
 		t.Errorf("exit code %d, %q", code, stderr)
 	}

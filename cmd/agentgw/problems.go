@@ -79,7 +79,11 @@ func unfitToStart(settings *config.Settings) (list registry.Problems) {
 		list = append(list, problem)
 	}
 	if !settings.VaultKey.Empty() {
-		if _, err := vault.ParseKEK(settings.VaultKey.Reveal()); err != nil {
+		kek, err := vault.ParseKEK(settings.VaultKey.Reveal())
+		if err == nil {
+			err = kek.Guessable()
+		}
+		if err != nil {
 			blame("AGENTGATE_VAULT_KEY", err)
 		}
 	}

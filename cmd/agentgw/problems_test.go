@@ -98,9 +98,10 @@ func TestCheckFindsWhatAStartRefuses(t *testing.T) {
 		env  []string
 		want string // "": all is well
 	}{
-		{[]string{"AGENTGATE_TLS_CERT_FILE=" + certFile, "AGENTGATE_TLS_KEY_FILE=" + keyFile, "AGENTGATE_VAULT_KEY=" + strings.Repeat("61", 32)}, ""},
+		{[]string{"AGENTGATE_TLS_CERT_FILE=" + certFile, "AGENTGATE_TLS_KEY_FILE=" + keyFile, "AGENTGATE_VAULT_KEY=" + strings.Repeat("61", 24) + "0123456789abcdef"}, ""},
 		{[]string{"AGENTGATE_TLS_CERT_FILE=" + certFile, "AGENTGATE_TLS_KEY_FILE=" + otherFile}, "environment: AGENTGATE_TLS_CERT_FILE: " + certFile + " with its key " + otherFile + ": tls: private key does not match"},
 		{[]string{"AGENTGATE_TLS_CERT_FILE=" + certFile, "AGENTGATE_TLS_KEY_FILE=" + folder + "/none"}, "environment: AGENTGATE_TLS_CERT_FILE: " + certFile + " with its key " + folder + "/none: open "},
+		{[]string{"AGENTGATE_VAULT_KEY=" + strings.Repeat("0", 64)}, "environment: AGENTGATE_VAULT_KEY: is one that anybody would try"},
 		{[]string{"AGENTGATE_VAULT_KEY=aa"}, "environment: AGENTGATE_VAULT_KEY: is not 32 bytes"},
 		{[]string{"AGENTGATE_VAULT_KEY_FILE=" + keyFile}, "environment: AGENTGATE_VAULT_KEY_FILE: is not 32 bytes"},
 		{[]string{"AGENTGATE_LISTEN=127.0.0.1:9090"}, "environment: AGENTGATE_LISTEN: is taken by AGENTGATE_ADMIN_LISTEN already"},

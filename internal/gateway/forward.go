@@ -134,14 +134,15 @@ func unfit(res *http.Response, base *url.URL) *Error {
 // leadsAway reports whether a redirect may lead off the service, for any agent
 // that follows it. Of several Locations an agent takes which it likes. A browser
 // takes a backslash for a slash and passes over some control characters, so that
-// they may hide another host.
+// they may hide another host, and over any slashes behind the second (WHATWG URL,
+// "special authority ignore slashes"), where RFC 3986 has a path.
 func leadsAway(locations []string, from, base *url.URL) bool {
 	if len(locations) == 0 {
 		return false
 	}
 	location := locations[0]
 	to, err := from.Parse(location)
-	return len(locations) > 1 || err != nil || to.User != nil || to.Scheme != base.Scheme || !strings.EqualFold(to.Host, base.Host) ||
+	return len(locations) > 1 || strings.HasPrefix(location, "///") || err != nil || to.User != nil || to.Scheme != base.Scheme || !strings.EqualFold(to.Host, base.Host) ||
 		strings.ContainsFunc(location, func(c rune) bool { return c == '\\' || c < ' ' || c == 0x7f })
 }
 

@@ -46,6 +46,24 @@ func ParseKEK(text string) (KEK, error) {
 	return KEK{}, ErrKEKText
 }
 
+// ErrKEKGuessable is what Guessable refuses with.
+var ErrKEKGuessable = errors.New("is one that anybody would try; take what this prints: openssl rand -hex 32 (where credentials are stored already, give the old one as AGENTGATE_VAULT_KEY_PREVIOUS, and run agentgw credentials rewrap)")
+
+// Guessable refuses a key that nobody drew at random: at most eight bytes over and
+// over, or a row of them that counts up or down.
+func (k KEK) Guessable() error {
+	key := k.Reveal()
+	period := strings.Index((key + key)[1:], key) + 1
+	counts := true
+	for i := 2; i < len(key); i++ {
+		counts = counts && key[i]-key[i-1] == key[1]-key[0]
+	}
+	if period <= kekSize/4 || counts {
+		return ErrKEKGuessable
+	}
+	return nil
+}
+
 // DeriveKey returns the 256-bit key for the purpose that label names. The same
 // vault key and label always give the same key, and no key tells anything of
 // another. It panics on the zero KEK: a key that anybody can derive would be

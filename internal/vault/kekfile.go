@@ -64,7 +64,8 @@ func anyWrapped(ctx context.Context, s KEKStore) (string, error) {
 // which it makes (mode 0600) if it does not exist and s holds nothing yet that was
 // wrapped by one. A missing file beside wrapped keys is an error, not a first start:
 // a fresh key could open nothing, and would stand in the place that the lost one is
-// to be restored to. Where several hosts share the store the key must be given.
+// to be restored to. Where several hosts share the store the key must be given. A key
+// that is Guessable is refused, but for the one before.
 func LoadKEK(ctx context.Context, source KEKSource, s KEKStore) (KEK, error) {
 	k, err := loadKEK(ctx, source, s)
 	if err != nil || source.Previous.Empty() {
@@ -79,7 +80,7 @@ func LoadKEK(ctx context.Context, source KEKSource, s KEKStore) (KEK, error) {
 
 func loadKEK(ctx context.Context, source KEKSource, s KEKStore) (KEK, error) {
 	if !source.Value.Empty() {
-		k, err := ParseKEK(source.Value.Reveal())
+		k, err := drawnKEK(source.Value.Reveal())
 		if err != nil {
 			return KEK{}, fmt.Errorf("AGENTGATE_VAULT_KEY %w", err)
 		}
@@ -133,11 +134,20 @@ func readKEK(path string) (KEK, error) {
 	if err != nil {
 		return KEK{}, err
 	}
-	k, err := ParseKEK(string(b))
+	k, err := drawnKEK(string(b))
 	if err != nil {
 		return KEK{}, fmt.Errorf("%s %w", path, err)
 	}
 	return k, nil
+}
+
+// drawnKEK reads a vault key that was drawn at random.
+func drawnKEK(text string) (KEK, error) {
+	k, err := ParseKEK(text)
+	if err == nil {
+		err = k.Guessable()
+	}
+	return k, err
 }
 
 // makeKEK writes a fresh key beside path and links it there, so that a process

@@ -1,6 +1,8 @@
 package vault_test
 
 import (
+	"encoding/base64"
+	"encoding/hex"
 	"errors"
 	"os"
 	"path/filepath"
@@ -80,8 +82,8 @@ func TestALostKeyIsNotReplaced(t *testing.T) {
 func TestGivenKeys(t *testing.T) {
 	folder := t.TempDir()
 	s := openStore(t, folder)
-	k, err := vault.LoadKEK(t.Context(), vault.KEKSource{Value: secret.New(strings.Repeat("61", 32) + "\n"), Folder: folder}, s)
-	if err != nil || k.Reveal() != strings.Repeat("a", 32) {
+	k, err := vault.LoadKEK(t.Context(), vault.KEKSource{Value: secret.New(hex.EncodeToString([]byte("what nobody would draw by chance")) + "\n"), Folder: folder}, s)
+	if err != nil || k.Reveal() != "what nobody would draw by chance" {
 		t.Errorf("a given key: %v", err)
 	}
 	if _, err := os.Stat(filepath.Join(folder, "vault-key")); !errors.Is(err, os.ErrNotExist) {
@@ -105,6 +107,37 @@ func TestGivenKeys(t *testing.T) {
 		}
 		if b, err := os.ReadFile(path); err != nil || string(b) != bad {
 			t.Errorf("the file was replaced: %v", err)
+		}
+	}
+}
+
+// TestAGuessableKeyIsRefused: those that stand in examples, however they come; one
+// that is to be replaced is taken once more, beside another.
+func TestAGuessableKeyIsRefused(t *testing.T) {
+	folder := t.TempDir()
+	s := openStore(t, folder)
+	counting := make([]byte, 32)
+	for i := range counting {
+		counting[i] = byte(i)
+	}
+	drawn := hex.EncodeToString([]byte("what nobody would draw by chance"))
+	for _, weak := range []string{
+		strings.Repeat("0", 64), strings.Repeat("ab", 32), strings.Repeat("0123456789abcdef", 4), strings.Repeat("deadbeef", 8),
+		hex.EncodeToString(counting), strings.Repeat("A", 43) + "=", base64.StdEncoding.EncodeToString([]byte(strings.Repeat("password", 4))),
+	} {
+		_, err := vault.LoadKEK(t.Context(), vault.KEKSource{Value: secret.New(weak), Folder: folder}, s)
+		if !errors.Is(err, vault.ErrKEKGuessable) || strings.Contains(err.Error(), weak) {
+			t.Errorf("given %s: %v", weak, err)
+		}
+		if _, err := vault.LoadKEK(t.Context(), vault.KEKSource{Value: secret.New(drawn), Previous: secret.New(weak), Folder: folder}, s); err != nil {
+			t.Errorf("%s before another: %v", weak, err)
+		}
+		path := filepath.Join(folder, "vault-key")
+		if err := os.WriteFile(path, []byte(weak+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := vault.LoadKEK(t.Context(), vault.KEKSource{Folder: folder}, s); !errors.Is(err, vault.ErrKEKGuessable) || !strings.Contains(err.Error(), path) {
+			t.Errorf("in the file, %s: %v", weak, err)
 		}
 	}
 }

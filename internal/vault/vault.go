@@ -100,7 +100,9 @@ func Load(ctx context.Context, s Store, kek KEK) (*Vault, error) {
 }
 
 // Reload reads the store again, for when its generation has moved. On an error
-// the vault keeps what it had.
+// the vault keeps what it had; but where another vault key took the place of its own,
+// the data keys alone are what it keeps. What they do not open is ErrCorrupt, and
+// what was removed or replaced is so here, too.
 func (v *Vault) Reload(ctx context.Context) error {
 	v.reading.Lock()
 	defer v.reading.Unlock()
@@ -119,15 +121,18 @@ func (v *Vault) Reload(ctx context.Context) error {
 		before = had.keys
 	}
 	keys, err := unwrapAll(v.kek, wrapped, before)
-	if err != nil {
+	if err != nil && before == nil {
 		return err
+	}
+	if err != nil {
+		keys = before
 	}
 	c := &contents{keys: keys, rows: make(map[field]store.Credential, len(rows))}
 	for _, row := range rows {
 		c.rows[field{Ref{row.Service, row.User}, row.Field}] = row
 	}
 	v.rows.Store(c)
-	return nil
+	return err
 }
 
 // Open returns the credential that a call to ref.Service on behalf of ref.User

@@ -119,6 +119,46 @@ func TestKeysThatOthersChangeMeanwhile(t *testing.T) {
 	}
 }
 
+// TestChangesUnderAnotherVaultKey: a vault whose key another has taken the place of
+// says so, and goes on with what is stored: what is removed is gone, and what is
+// replaced is not sent as it was.
+func TestChangesUnderAnotherVaultKey(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	old := load(t, s, "0")
+	kept, removed, replaced := vault.Ref{Service: "kept"}, vault.Ref{Service: "removed"}, vault.Ref{Service: "replaced"}
+	for _, ref := range []vault.Ref{kept, removed, replaced} {
+		set(t, old, ref, "canary")
+	}
+	both := kekOf(t, "1").After(kekOf(t, "0"))
+	if _, err := vault.Rewrap(t.Context(), s, both); err != nil {
+		t.Fatal(err)
+	}
+	if err := old.Reload(t.Context()); !errors.Is(err, vault.ErrWrongKEK) {
+		t.Errorf("rewrapped: %v", err)
+	}
+	if err := vault.Remove(t.Context(), s, removed); err != nil {
+		t.Fatal(err)
+	}
+	set(t, must1(t)(vault.Load(t.Context(), s, both)), replaced, "another")
+	person := vault.Ref{Service: "kept", User: "new"}
+	set(t, must1(t)(vault.Load(t.Context(), s, both)), person, "under a key that is not known")
+	if err := old.Reload(t.Context()); !errors.Is(err, vault.ErrWrongKEK) {
+		t.Errorf("changed: %v", err)
+	}
+	if got := sent(t, old, kept, bearer); got != "Bearer canary" {
+		t.Errorf("what stayed: %q", got)
+	}
+	if _, err := old.Open(t.Context(), removed, bearer); !errors.Is(err, vault.ErrMissing) {
+		t.Errorf("what was removed: %v", err)
+	}
+	if got := sent(t, old, replaced, bearer); got != "Bearer another" {
+		t.Errorf("what was replaced: %q", got)
+	}
+	if _, err := old.Open(t.Context(), person, vault.Form{Type: vault.TypeBearer, PerUser: true}); !errors.Is(err, vault.ErrCorrupt) {
+		t.Errorf("what a key of another vault key sealed: %v", err)
+	}
+}
+
 func must1(t *testing.T) func(v *vault.Vault, err error) *vault.Vault {
 	return func(v *vault.Vault, err error) *vault.Vault {
 		t.Helper()
