@@ -43,6 +43,8 @@ type Action struct {
 	baseLength int    // of that path alone
 	slashes    int    // of the escaped path, the base's included
 	hasBody    bool   // some parameter goes into the body
+	segments   []segment
+	described  bool // the file says which parameters there are
 }
 
 // Path returns the path template as declared, below the service's base path.
@@ -64,6 +66,7 @@ func (a *Action) prepare() {
 		a.baseLength = len(base.EscapedPath())
 		a.slashes = strings.Count(base.EscapedPath(), "/")
 	}
+	a.segments = segments(a.parts)
 	for _, p := range a.parts {
 		a.slashes += strings.Count(p.literal, "/")
 	}

@@ -79,6 +79,9 @@ func (r *reader) service(e entry) *Service {
 			s.Actions[a.name] = r.action(a, s)
 		}
 	}
+	for _, name := range sortedNames(s.Actions) {
+		s.byName = append(s.byName, s.Actions[name])
+	}
 	return s
 }
 
@@ -149,6 +152,7 @@ func (r *reader) action(e entry, s *Service) *Action {
 		}
 	}
 	if m, ok := o.get("params"); ok {
+		a.described = true
 		r.params(m, a)
 	}
 	for i, p := range a.parts {

@@ -156,6 +156,8 @@ type Service struct {
 	OnStoreFailure string   // open, local or closed; "": as the setting says
 
 	Pos Position
+
+	byName []*Action
 }
 
 // Credential types.
