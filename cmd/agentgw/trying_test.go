@@ -184,3 +184,18 @@ func TestDocumentedExplain(t *testing.T) {
 		t.Errorf("%s\nit was\n%s", diff, out)
 	}
 }
+
+// TestProxyPage: the lines of docs/proxy.md do beside a demo what the page says.
+func TestProxyPage(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/proxy.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := shellBlock.FindStringSubmatch(string(page))
+	if m == nil || m[2] == "" {
+		t.Fatal("docs/proxy.md has no lines with what they print")
+	}
+	d, _ := startDemo(t)
+	besideDemo(t, d, []documented{{strings.Replace(m[1], "agw_...", d.Key, 1), m[2]}})
+}

@@ -19,6 +19,7 @@ type act struct {
 	Service, Action, Principal string
 	Params                     []byte // the object as it was sent; nil where none was
 	size                       int64  // of the whole body
+	unmatched                  bool   // a request of /proxy that is no action; Action is anyAction
 }
 
 // readAct reads and bounds the body of an act. Nothing of it is read before

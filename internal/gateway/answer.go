@@ -14,11 +14,13 @@ type answer struct {
 	http.ResponseWriter
 	control *http.ResponseController
 	stall   stall
-	status  int    // a final status that is still to go out; 0: none
-	begun   bool   // a final header has gone out
-	receipt string // id of the attempt that it answers; "" where there is none
-	trails  bool   // the client takes a trailer, and the outcome's place stands in it,
-	outcome string // once it is known
+	status  int     // a final status that is still to go out; 0: none
+	begun   bool    // a final header has gone out
+	head    bool    // it answers a HEAD: a length in it is that of another answer
+	receipt string  // id of the attempt that it answers; "" where there is none
+	upload  *upload // that it may overtake; nil: none
+	trails  bool    // the client takes a trailer, and the outcome's place stands in it,
+	outcome string  // once it is known
 	written int64
 	failed  error
 }
@@ -52,6 +54,9 @@ func (a *answer) commit() {
 	a.begun = true
 	if a.status == 0 {
 		return
+	}
+	if a.upload != nil && !a.upload.ended() {
+		a.Header().Set("Connection", "close")
 	}
 	a.ResponseWriter.WriteHeader(a.status) // buffered: a write or the handler's end sends it
 	a.status = 0

@@ -179,6 +179,10 @@ func (a *attempt) endedBy(refusal *Error) receipts.Ending {
 		return receipts.Shutdown
 	case refusal.Code == TenantBlocked:
 		return receipts.Blocked
+	case refusal.Code == BodyTooLarge: // on its way to the upstream
+		return receipts.Budget
+	case refusal.Code == BadRequest:
+		return receipts.ClientCancelled
 	case refusal.Code == Unauthenticated, refusal.Code == DelegationInvalid: // which held when it was admitted
 		return receipts.Revoked
 	}

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -67,6 +68,7 @@ type Error struct {
 	Quotes   bool          // Message repeats what only the caller wrote, which may be a secret in the wrong place: not for the log
 	Ran      bool          // the upstream may have acted: an SDK must not try again
 	Status   int           // 0: the code's own
+	Allow    string        // of MethodNotAllowed, the methods; "": POST
 	Err      error
 }
 
@@ -130,7 +132,7 @@ func writeError(w http.ResponseWriter, e *Error, receipt string, jitter func(tim
 		fields = append(fields, "Www-Authenticate", `Bearer realm="agentgate"`)
 	}
 	if status == http.StatusMethodNotAllowed {
-		fields = append(fields, "Allow", http.MethodPost)
+		fields = append(fields, "Allow", cmp.Or(e.Allow, http.MethodPost))
 	}
 	body, _ := json.Marshal(p) // strings and integers only: cannot fail
 	setFields(w.Header(), append(fields, "Content-Length", strconv.Itoa(len(body))))

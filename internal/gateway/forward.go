@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
+	"os"
 	"strings"
 
 	"agentgw/internal/receipts"
@@ -45,7 +46,7 @@ func (g *Gateway) forward(call *Call, service *registry.Service, target *registr
 	redactor := credential.Redactor()
 	interim := newInterim(out, redactor)
 
-	request := upstreamRequest(httptrace.WithClientTrace(ctx, &interim.trace), call.In, target, call.RequestID, g.userAgent)
+	request := upstreamRequest(httptrace.WithClientTrace(ctx, &interim.trace), call, target, g.userAgent)
 	if !redactor.Empty() {
 		// In what is compressed nobody finds a secret. An agent that asked for it
 		// gets the answer larger instead.
@@ -57,11 +58,24 @@ func (g *Gateway) forward(call *Call, service *registry.Service, target *registr
 	}
 
 	sent := g.clock.Now()
-	patience.await(sent, service.Timeout, errFirstByte)
+	up := call.uploaded()
+	if up != nil {
+		up.patience, up.count = &patience, g.counting(call, call.In.ContentLength < 0)
+		defer func() { at.record.In = up.n.Load() }()
+		defer up.stop()
+		up.start(out, call.In)
+		patience.awaitSent(sent, service.Timeout, errFirstByte)
+	} else {
+		patience.await(sent, service.Timeout, errFirstByte)
+	}
 	res, err := sendOnce{g.transport(service.AllowPrivate)}.RoundTrip(request)
 	interim.end()
 	if err != nil {
-		return g.upstreamError(ctx, call, service, redactor, err)
+		broke := up.broke()
+		if errors.Is(broke, os.ErrDeadlineExceeded) {
+			at.ending(receipts.SlowClient)
+		}
+		return g.upstreamError(ctx, call, service, redactor, broke, err)
 	}
 	defer func() { _ = res.Body.Close() }()
 
@@ -81,6 +95,9 @@ func (g *Gateway) forward(call *Call, service *registry.Service, target *registr
 	patience.follow(began, at.settings.StreamIdle, at.settings.StreamMax)
 	b := &body{res: res, left: res.ContentLength, patience: &patience, echoes: echoes}
 	b.finish = func() error {
+		if up != nil {
+			at.record.In = up.n.Load()
+		}
 		at.sent(b.read) // all of it: what is withheld now goes out next
 		if err := at.outcome(); err != nil {
 			return err
@@ -94,13 +111,7 @@ func (g *Gateway) forward(call *Call, service *registry.Service, target *registr
 		release()
 		return nil
 	}
-	if flowing := call.flowing(); len(flowing) > 0 {
-		b.count = func(n int64) {
-			for _, u := range flowing {
-				g.limiter.Count(u, n, g.nanos.Nanos())
-			}
-		}
-	}
+	b.count = g.counting(call, true)
 	lent := &g.answers
 	if isEvents(res.Header.Get("Content-Type")) {
 		running.stream()
@@ -113,7 +124,7 @@ func (g *Gateway) forward(call *Call, service *registry.Service, target *registr
 		return at.lost
 	}
 	if err != nil {
-		at.ending(brokenBy(ctx, call.In.Context(), out))
+		at.ending(brokenBy(ctx, call.In.Context(), out, up.broke()))
 		return &Error{Code: Internal, Message: "the transfer broke", Err: http.ErrAbortHandler}
 	}
 	return nil
@@ -153,7 +164,7 @@ func isEvents(contentType string) bool {
 }
 
 // brokenBy says how a transfer that did not reach its end was broken.
-func brokenBy(upstream, client context.Context, out *answer) receipts.Ending {
+func brokenBy(upstream, client context.Context, out *answer, upload error) receipts.Ending {
 	switch cause := context.Cause(upstream); {
 	case errors.Is(cause, errShutdown):
 		return receipts.Shutdown
@@ -163,16 +174,17 @@ func brokenBy(upstream, client context.Context, out *answer) receipts.Ending {
 		return receipts.Revoked
 	case errors.Is(cause, errStreamIdle), errors.Is(cause, errStreamMax), errors.Is(cause, errFirstByte):
 		return receipts.Timeout
-	case out.stall.cut():
+	case out.stall.cut(), errors.Is(upload, os.ErrDeadlineExceeded):
 		return receipts.SlowClient
-	case client.Err() != nil || out.failed != nil:
+	case upload != nil, client.Err() != nil, out.failed != nil:
 		return receipts.ClientCancelled
 	}
 	return receipts.UpstreamAborted
 }
 
-// upstreamError makes the refusal of a call whose upstream gave no usable answer.
-func (g *Gateway) upstreamError(ctx context.Context, call *Call, service *registry.Service, redactor redact.Redactor, err error) *Error {
+// upstreamError makes the refusal of a call whose upstream gave no usable answer;
+// broke is what the agent's own request broke off with, if that is why.
+func (g *Gateway) upstreamError(ctx context.Context, call *Call, service *registry.Service, redactor redact.Redactor, broke, err error) *Error {
 	var e *Error
 	switch cause := context.Cause(ctx); {
 	case errors.As(err, &e):
@@ -187,6 +199,12 @@ func (g *Gateway) upstreamError(ctx context.Context, call *Call, service *regist
 		return &Error{Code: Unauthenticated, Message: unauthenticated, Ran: true}
 	case errors.Is(cause, errUndelegated):
 		return &Error{Code: DelegationInvalid, Message: notDelegated, Ran: true}
+	case errors.Is(broke, errOverLimit):
+		e := tooLarge(call.view.settings.MaxRequestBody)
+		e.Ran = true
+		return e
+	case broke != nil && (call.In.Context().Err() == nil || errors.Is(broke, os.ErrDeadlineExceeded)):
+		return &Error{Code: BadRequest, Message: "the body could not be read to its end", Ran: true}
 	case call.In.Context().Err() != nil:
 		return &Error{Code: Internal, Message: "the caller hung up", Err: http.ErrAbortHandler}
 	case errors.Is(err, errGuarded):
@@ -197,6 +215,9 @@ func (g *Gateway) upstreamError(ctx context.Context, call *Call, service *regist
 	var u *url.Error
 	if errors.As(err, &u) {
 		err = u.Err
+	}
+	if errors.Is(err, errManyInterim) {
+		return &Error{Code: UpstreamUnreachable, Message: fmt.Sprintf("%s sent %v", call.Act.Service, errManyInterim), Ran: true}
 	}
 	if fault := headerFault(err); fault != "" {
 		return &Error{Code: UpstreamUnreachable, Message: call.Act.Service + " answered with " + fault, Ran: true, Err: err}

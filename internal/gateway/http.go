@@ -38,14 +38,18 @@ func (g *Gateway) Handler() http.Handler {
 	e.GET("/oauth/:service/start", func(c *gin.Context) { g.startConnecting(c.Writer, c.Request, c.Param("service")) })
 	e.GET("/oauth/:service/callback", func(c *gin.Context) { g.finishConnecting(c.Writer, c.Request, c.Param("service")) })
 	e.NoRoute(g.reading(func(c *gin.Context, _ *Call) {
-		e := refuse(BadRequest, "there is nothing at this path; calls go to POST /v1/act")
+		e := refuse(BadRequest, "there is nothing at this path; calls go to POST /v1/act or to /proxy/SERVICE/")
 		e.Status = http.StatusNotFound
 		writeError(c.Writer, e, "", jitter)
 	}))
 	return g.framed(g.recovered(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// Of whatever method: gin knows nine of them, and no path by any other.
 		if r.URL.EscapedPath() == "/v1/act" {
-			g.act(w.(*answer), r)
+			g.serveCall(w.(*answer), g.call(r))
+			return
+		}
+		if to := proxyTarget(r); to != nil {
+			g.proxy(w.(*answer), r, to)
 			return
 		}
 		e.ServeHTTP(w, r)
@@ -101,9 +105,8 @@ func (g *Gateway) call(r *http.Request) *Call {
 	}
 }
 
-// act is POST /v1/act.
-func (g *Gateway) act(out *answer, r *http.Request) {
-	call := g.call(r)
+// serveCall answers a call, whichever way in it took.
+func (g *Gateway) serveCall(out *answer, call *Call) {
 	out.Header().Set("X-Request-Id", call.RequestID)
 	if g.running.isDraining() {
 		g.decided("", Draining, "")
@@ -139,7 +142,7 @@ func (g *Gateway) act(out *answer, r *http.Request) {
 	writeError(out, refusal, out.receipt, jitter)
 }
 
-// note logs a refusal. It is apart from act, as a stream that waits keeps the
+// note logs a refusal. It is apart from serveCall, as a stream that waits keeps the
 // frames of all who called it.
 func (g *Gateway) note(call *Call, at *attempt, refusal *Error) {
 	level := levelOf(refusal)

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"fmt"
 	"maps"
 	"net/http"
 	"net/http/httptrace"
@@ -20,7 +21,14 @@ type interim struct {
 
 	mu   sync.Mutex
 	over bool
+	sent int
 }
+
+// manyInterim is the most 1xx answers that are relayed of one call. They cost a
+// service nothing, and net/http does not count those that somebody looks at.
+const manyInterim = 100
+
+var errManyInterim = fmt.Errorf("more than %d interim answers (1xx) before its own", manyInterim)
 
 func newInterim(out *answer, redactor redact.Redactor) *interim {
 	i := &interim{out: out, redactor: redactor}
@@ -35,6 +43,9 @@ func (i *interim) relay(status int, header textproto.MIMEHeader) error {
 	defer i.mu.Unlock()
 	if i.over {
 		return nil
+	}
+	if i.sent++; i.sent > manyInterim {
+		return errManyInterim
 	}
 	h := i.out.Header()
 	own := maps.Clone(h)

@@ -68,7 +68,7 @@ func TestSendOnceWritesOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	target := &registry.Target{Method: "POST", URL: to, Body: []byte(`{"n":1}`)}
-	request := upstreamRequest(t.Context(), httptest.NewRequest("POST", "/v1/act", nil), target, "id", "agentgw/test")
+	request := upstreamRequest(t.Context(), &Call{In: httptest.NewRequest("POST", "/v1/act", nil), RequestID: "id"}, target, "agentgw/test")
 	res, err := sendOnce{transport}.RoundTrip(request)
 	if err != nil {
 		t.Fatal(err)

@@ -19,12 +19,14 @@ var passed = []string{
 	"Traceparent", "Tracestate",
 }
 
-// upstreamRequest builds the request that goes out, from the declared action
-// and nothing else but the allow-listed headers. One that the agent names in
-// Connection was for the gateway alone (RFC 9110, section 7.6.1). Host is the
-// service's, as the server name of TLS is, whatever the agent called the
-// gateway. The credential is not on it yet.
-func upstreamRequest(ctx context.Context, in *http.Request, target *registry.Target, requestID, agent string) *http.Request {
+// upstreamRequest builds the request that goes out: of an act from the declared
+// action and nothing else but the allow-listed headers, and not those that the agent
+// names in Connection, which are for the gateway alone (RFC 9110, section 7.6.1); of
+// a request of the agent's own from what may go on of it. Host is the service's, as
+// the server name of TLS is, whatever the agent called the gateway. The credential is
+// not on it yet.
+func upstreamRequest(ctx context.Context, call *Call, target *registry.Target, agent string) *http.Request {
+	in := call.In
 	h := target.Header // which is this call's own, and comes before what the agent says
 	if h == nil {
 		h = make(http.Header, 8) // a map of more takes a table, and twice the memory
@@ -34,6 +36,9 @@ func upstreamRequest(ctx context.Context, in *http.Request, target *registry.Tar
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: h,
 	}).WithContext(ctx)
 	for _, name := range passed {
+		if call.proxied != nil {
+			break
+		}
 		values := in.Header[name]
 		if len(values) > 0 && h[name] == nil && !httpguts.HeaderValuesContainsToken(in.Header["Connection"], name) {
 			h[name] = values
@@ -42,18 +47,24 @@ func upstreamRequest(ctx context.Context, in *http.Request, target *registry.Tar
 	if h["User-Agent"] == nil {
 		h["User-Agent"] = []string{agent}
 	}
-	h["X-Request-Id"] = []string{requestID}
+	h["X-Request-Id"] = []string{call.RequestID}
 	if takesTrailers(in) {
 		h["Te"] = []string{"trailers"}
 	}
 	if target.Body != nil {
-		if h["Content-Type"] == nil {
+		if h["Content-Type"] == nil && call.proxied == nil {
 			h["Content-Type"] = []string{"application/json"}
 		}
 		// Of a kind that the transport knows to be in memory: else it would send
 		// the header by itself first, a write, a packet and a wakeup more.
 		out.Body = io.NopCloser(bytes.NewReader(target.Body))
 		out.ContentLength = int64(len(target.Body))
+	}
+	if up := call.uploaded(); up != nil {
+		out.Body, out.ContentLength = up, in.ContentLength
+		if httpguts.HeaderValuesContainsToken(in.Header["Expect"], "100-continue") {
+			h["Expect"] = []string{"100-continue"}
+		}
 	}
 	return out
 }

@@ -23,6 +23,7 @@ type patience struct {
 	silence bound
 	age     bound
 	life    bound // of the key
+	held    bool  // silence is nobody's fault for now
 	over    bool  // nothing is to be ended any more
 	timer   timer
 	rings   time.Time // when the timer does; zero: it is not set
@@ -47,6 +48,30 @@ func (p *patience) await(now time.Time, d time.Duration, cause error) {
 	defer p.mu.Unlock()
 	if d > 0 {
 		p.silence = bound{now.Add(d), cause}
+		p.setLocked(now)
+	}
+}
+
+// awaitSent is await for what begins when all has been said: each thing that is
+// heard until then has d begin anew.
+func (p *patience) awaitSent(now time.Time, d time.Duration, cause error) {
+	p.idle = d
+	p.await(now, d, cause)
+}
+
+// hold bears any silence until goOn, from when on it counts anew.
+func (p *patience) hold() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.held = true
+}
+
+func (p *patience) goOn() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.held = false
+	if now := p.clock.Now(); !p.silence.at.IsZero() && !p.over {
+		p.silence.at = now.Add(p.idle)
 		p.setLocked(now)
 	}
 }
@@ -103,7 +128,7 @@ func (p *patience) stop() {
 // where it is set to an earlier time it is left to find nothing reached.
 func (p *patience) setLocked(now time.Time) {
 	var first time.Time
-	for _, b := range []bound{p.silence, p.age, p.life} {
+	for _, b := range p.boundsLocked() {
 		if first.IsZero() || !b.at.IsZero() && b.at.Before(first) {
 			first = b.at
 		}
@@ -119,11 +144,19 @@ func (p *patience) setLocked(now time.Time) {
 	p.timer.Reset(first.Sub(now))
 }
 
+// boundsLocked are those that count now.
+func (p *patience) boundsLocked() [3]bound {
+	if p.held {
+		return [3]bound{{}, p.age, p.life}
+	}
+	return [3]bound{p.silence, p.age, p.life}
+}
+
 func (p *patience) ring() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.clock.Now()
-	for _, b := range []bound{p.silence, p.age, p.life} {
+	for _, b := range p.boundsLocked() {
 		if b.reached(now) {
 			p.cancel(b.cause)
 			return

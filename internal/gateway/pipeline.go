@@ -20,6 +20,8 @@ type Call struct {
 	Key       *identity.Key
 	secret    *identity.Secret // of Key, that came with the call
 	Act       act
+	proxied   *proxied          // nil: it came as an act
+	unfit     error             // what is wrong with the parameters of one that did not; nil before it was read
 	view      *view             // the one registry snapshot that decides this call
 	account   *account          // of Key, in view
 	uses      []ratelimit.Use   // the rules that apply to it; nil before step 5
@@ -70,6 +72,9 @@ func (g *Gateway) steps(call *Call, out *answer, at *attempt) *Error {
 	if err != nil {
 		return err
 	}
+	if err := g.readBody(call, action, out, at); err != nil {
+		return err
+	}
 	ticket, err := g.admit(call, service, action, charge, out, at)
 	if err != nil {
 		g.noteRefusal(call, err)
@@ -83,7 +88,7 @@ func (g *Gateway) steps(call *Call, out *answer, at *attempt) *Error {
 	if err != nil {
 		return err
 	}
-	target, err := buildTarget(call, action)
+	target, err := buildTarget(call, service, action)
 	if err != nil {
 		return err
 	}
@@ -103,6 +108,9 @@ func (g *Gateway) steps(call *Call, out *answer, at *attempt) *Error {
 
 // read is step 3: the request, read and bounded.
 func (g *Gateway) read(call *Call, out *answer, at *attempt) *Error {
+	if call.proxied != nil {
+		return g.readProxied(call, at)
+	}
 	body, n, err := readAct(call.In, out, call.view.settings.MaxRequestBody)
 	at.record.In = n
 	if err != nil {
@@ -117,7 +125,8 @@ func (g *Gateway) read(call *Call, out *answer, at *attempt) *Error {
 
 // authorize is step 4: service, action and principal, by name alone. A name
 // that the key's scope does not cover is refused before anybody can learn
-// whether it exists.
+// whether it exists. A request of /proxy that is none of the service's actions has
+// anyAction, and no action: it wants a service that lets such pass, and a key for all of it.
 func authorize(in *registry.Snapshot, key *identity.Key, a act) (*registry.Service, *registry.Action, *Error) {
 	if !key.AllowsService(a.Service) {
 		return nil, nil, refuse(ScopeDenied, "this key may not call the service %q", a.Service)
@@ -126,14 +135,18 @@ func authorize(in *registry.Snapshot, key *identity.Key, a act) (*registry.Servi
 	if service == nil && key.AllServices() {
 		return nil, nil, refuse(ServiceNotFound, "there is no service %q", a.Service)
 	}
-	if !key.Allows(a.Service, a.Action) || service == nil {
+	relayed := a.unmatched && service != nil && service.Passthrough
+	if service == nil || !key.Allows(a.Service, a.Action) || relayed && !key.AllowsEvery(a.Service) {
 		return nil, nil, refuse(ScopeDenied, "this key may not call %s.%s", a.Service, a.Action)
 	}
 	action := service.Actions[a.Action]
-	if action == nil && key.AllServices() {
+	switch {
+	case action != nil || relayed:
+	case key.AllServices() && a.unmatched:
+		return nil, nil, refuse(ActionNotFound, "no action of the service %s has this method and path, and it passes nothing else through", a.Service)
+	case key.AllServices():
 		return nil, nil, refuse(ActionNotFound, "the service %s has no action %q", a.Service, a.Action)
-	}
-	if action == nil {
+	default:
 		return nil, nil, refuse(ScopeDenied, "this key may not call %s.%s", a.Service, a.Action)
 	}
 	if !key.AllowsUser(a.Principal) {
@@ -146,13 +159,20 @@ func authorize(in *registry.Snapshot, key *identity.Key, a act) (*registry.Servi
 }
 
 // buildTarget is step 8.
-func buildTarget(call *Call, action *registry.Action) (*registry.Target, *Error) {
+func buildTarget(call *Call, service *registry.Service, action *registry.Action) (*registry.Target, *Error) {
+	if call.proxied != nil {
+		return proxiedTarget(call, service)
+	}
 	target, err := action.Target(call.Act.Params)
 	if err != nil {
-		e := refuse(BadParams, "%v", err)
-		var wrong *registry.ParamError
-		e.Quotes = errors.As(err, &wrong) && wrong.Unknown
-		return nil, e
+		return nil, badParams(err)
 	}
 	return target, nil
+}
+
+func badParams(err error) *Error {
+	e := refuse(BadParams, "%v", err)
+	var wrong *registry.ParamError
+	e.Quotes = errors.As(err, &wrong) && wrong.Unknown
+	return e
 }

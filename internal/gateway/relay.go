@@ -44,9 +44,11 @@ func (b *buffers) put(p *[]byte) { b.pool.Put(p) }
 func relay(out *answer, res *http.Response, b *body, lent *buffers) error {
 	if bodiless(res) {
 		// The header is the end of such an answer, so it is what has to wait. A
-		// length in it is that of another answer, and the agent, whose own
-		// request was a POST, would wait for so many bytes.
-		res.Header.Del("Content-Length")
+		// length in it is that of another answer, and an agent whose own request
+		// was a POST would wait for so many bytes.
+		if !out.head {
+			res.Header.Del("Content-Length")
+		}
 		if err := b.end(); err != nil {
 			return err
 		}

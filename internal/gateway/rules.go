@@ -29,10 +29,11 @@ func (g *Gateway) uses(call *Call, action *registry.Action, tenant string) []rat
 		return nil
 	}
 	k, a := call.Key, call.Act
+	method, path := call.asked(action)
 	c := &rules.Call{
 		Caller: call.account.key.Partition(), Tenant: tenant, Service: a.Service, Action: a.Action, ClientIP: limitedAs(call.Address),
 		Org: k.Org, Space: k.Space, User: k.User, Principal: a.Principal,
-		ID: call.RequestID, Method: action.Method, Path: action.Path(), Bytes: a.size, Params: a.Params,
+		ID: call.RequestID, Method: method, Path: path, Bytes: a.size, Params: a.Params,
 	}
 	uses := make([]ratelimit.Use, 0, len(list))
 	for i, r := range list {
@@ -47,6 +48,15 @@ func (g *Gateway) uses(call *Call, action *registry.Action, tenant string) []rat
 		}
 	}
 	return uses
+}
+
+// asked is what a call is for: the method and the path of its action, or, where it has
+// none, those of the request.
+func (call *Call) asked(action *registry.Action) (method, path string) {
+	if action == nil {
+		return call.In.Method, call.proxied.path
+	}
+	return action.Method, action.Path()
 }
 
 // limitedAs is what an address is to a rule. One that is not known is not nothing,
@@ -94,6 +104,20 @@ func (call *Call) flowing() (list []*ratelimit.Use) {
 		}
 	}
 	return list
+}
+
+// counting is what counts the bytes of a call that flow, for the rules that do; nil
+// where there are none, or they are not to count.
+func (g *Gateway) counting(call *Call, count bool) func(n int64) {
+	flowing := call.flowing()
+	if len(flowing) == 0 || !count {
+		return nil
+	}
+	return func(n int64) {
+		for _, u := range flowing {
+			g.limiter.Count(u, n, g.nanos.Nanos())
+		}
+	}
 }
 
 // refusing names the rules that refused a call.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"math/big"
+	"strings"
 
 	"agentgw/internal/secret"
 )
@@ -93,4 +94,16 @@ func ParseKey(s string) (digest [32]byte, ok bool) {
 	var b [keyLen]byte // []byte(s) would be an allocation on every call
 	copy(b[:], s)
 	return sha256.Sum256(b[:]), true
+}
+
+// HasKey reports whether a gateway key stands somewhere in s, with whatever checksum.
+func HasKey(s string) bool {
+	for at := strings.Index(s, keyPrefix); at >= 0; {
+		if s = s[at:]; len(s) >= keyLen && LooksLikeKey(s[:keyLen]) {
+			return true
+		}
+		s = s[len(keyPrefix):]
+		at = strings.Index(s, keyPrefix)
+	}
+	return false
 }

@@ -56,9 +56,6 @@ func (s *Snapshot) Unserved() Problems {
 		case service.Dialect != DialectNative:
 			add(service.Pos, "services."+name+".dialect", "this version refuses in the native shape alone")
 		}
-		if service.Passthrough {
-			add(service.Pos, "services."+name+".passthrough", "this version has no /proxy: only declared actions can be called")
-		}
 		if len(service.ChargeMessages) > 0 {
 			add(service.Pos, "services."+name+".websocket", "this version relays no WebSocket")
 		}

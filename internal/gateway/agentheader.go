@@ -1,0 +1,49 @@
+package gateway
+
+import (
+	"net/http"
+	"strings"
+
+	"golang.org/x/net/http/httpguts"
+
+	"agentgw/internal/identity"
+)
+
+// agentHeader is what of an agent's own header a relayed request has: all but what
+// speaks of this connection, or is named in Connection (RFC 9110, section 7.6.1), what
+// stays here, and any value with a gateway key in it, wherever an agent has put that.
+func agentHeader(in http.Header) http.Header {
+	h := make(http.Header, len(in)+4)
+	connection := in["Connection"]
+	for name, values := range in {
+		if !hopByHop(name) && !stays(name) && !anyKey(values) && (connection == nil || !httpguts.HeaderValuesContainsToken(connection, name)) {
+			h[name] = values
+		}
+	}
+	return h
+}
+
+func anyKey(values []string) bool {
+	for _, v := range values {
+		if identity.HasKey(v) {
+			return true
+		}
+	}
+	return false
+}
+
+// stays reports whether a field is one of those that no agent may send on: credentials
+// other than the service's own, which the gateway puts there; who calls, from where and
+// for which host, path and method, which a service might believe before what it is told
+// by the request itself; and what is said anew for each connection.
+func stays(name string) bool {
+	switch name {
+	case "Authorization", "Cookie", "Cookie2", "X-Api-Key", "Api-Key", "X-Goog-Api-Key", "X-Auth-Token", "X-Access-Token", "Private-Token",
+		"Forwarded", "Via", "X-Real-Ip", "X-Client-Ip", "X-Cluster-Client-Ip", "True-Client-Ip", "Cf-Connecting-Ip", "X-Remote-User", "Remote-User",
+		"Host", "X-Host", "X-Original-Host", "X-Original-Url", "X-Rewrite-Url",
+		"X-Http-Method", "X-Http-Method-Override", "X-Method-Override",
+		"Content-Length", "Expect", "X-Request-Id":
+		return true
+	}
+	return strings.HasPrefix(name, "Agentgate-") || strings.HasPrefix(name, "X-Forwarded-") || strings.HasPrefix(name, "Proxy-")
+}
