@@ -68,6 +68,7 @@ var promises = []struct {
 	}},
 	{"Change", []promise{
 		{"A changed limit holds for the next call of everybody and mints nothing", []string{"ratelimit: TestContract/ChangesOfLimit TestChangesMintNothing", "agentgw: TestReloadKeepsWhatWasSpent"}},
+		{"A token that is given back after its limit changed, once or often, is worth a token of the new limit, and lets no more through than had the call not been", []string{"ratelimit: TestRefundsAcrossChanges TestRefundsAcrossChangesByAnyClock TestRefundsAcrossChangesStories TestContract/RefundsAcrossChangesMintNothing", "gateway: TestLeavingAfterAReloadGivesAllBack"}},
 		{"A lowered cap lets what runs finish and admits none until below; a raised one admits at once", []string{"ratelimit: TestContract/ChangesOfCap", "agentgw: TestReloadKeepsSlots"}},
 		{"Reloads under load fail no call; each is decided by the file under which it came", []string{"agentgw: TestReloadsUnderLoad"}},
 	}},

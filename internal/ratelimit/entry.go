@@ -94,11 +94,21 @@ func (e *entry) takeLocked(l Limit, since, now int64) (spent, int64) {
 // askLocked asks for one token under limit l, in force since then, and takes none.
 func (e *entry) askLocked(l Limit, since, now int64) decision {
 	if e.bucket.limit != l {
-		e.bucket.adopt(l, since, now)
-		e.changedLocked()
+		e.adoptLocked(l, since, now)
 	}
 	e.bucket.seen = max(e.bucket.seen, now)
 	return decide(l, e.bucket.tat, now, 1)
+}
+
+// adoptLocked has the bucket follow limit l, in force since then, and remembers where
+// that moves what is owed.
+func (e *entry) adoptLocked(l Limit, since, now int64) {
+	was := e.bucket
+	e.bucket.adopt(l, since, now)
+	if at := was.turn(since, now); was.tat > at {
+		e.rareLocked().given.move(&was, &e.bucket, at)
+	}
+	e.changedLocked()
 }
 
 func (e *entry) spendLocked(d decision, now int64) spent {
@@ -127,21 +137,22 @@ func (e *entry) refillLocked() { e.drained.Store(nil) }
 func (e *entry) refundLocked(s spent, now int64) {
 	b := &e.bucket
 	b.seen = max(b.seen, now) // worth nothing once is worth nothing ever
-	if s.changes != b.changes || b.fullAt(b.seen) {
+	if b.fullAt(b.seen) {
 		return
 	}
 	g := &e.rareLocked().given
 	g.follow(b)
-	if !g.hasRoom(b, now) {
+	c := g.today(s, b.limit)
+	if c.amount == 0 || !g.hasRoom(b, now) {
 		return
 	}
-	place, later, twice := g.find(s.mark())
-	amount := b.worth(s.mark(), later, now)
+	place, later, twice := find(g.list, c.mark)
+	amount := b.worth(c.amount, c.mark, later, now)
 	if twice || amount == 0 {
 		return
 	}
 	e.changedLocked()
-	g.add(place, s.mark(), amount)
+	g.add(place, c.mark, amount)
 	b.refund(amount)
 }
 

@@ -16,7 +16,8 @@ type bucket struct {
 	// refunded is the sum of all that was given back, in nanoseconds.
 	refunded int64
 	// changes counts changes of limit: the nanoseconds of a charge made before
-	// a change are not those of today. When refunded begins anew, that counts too.
+	// a change are not those of today; see move. When refunded begins anew, that
+	// counts too.
 	changes uint32
 	// closed: its entry is no longer in the table. Whoever finds a remembered
 	// entry's bucket closed looks the entry up again, so that one partition key
@@ -82,7 +83,7 @@ func (b *bucket) wait(now int64) int64 {
 // charges look alike, and the later has the greater.
 func (s spent) mark() int64 { return s.tat + s.refunded }
 
-// worth is how many nanoseconds of a charge of one token a refund at now gives back;
+// worth is how many nanoseconds of a charge of that many a refund at now gives back;
 // later is how much was given back of charges that were made after it.
 //
 // The charge moved tat ahead by its cost. Moving it back by as much is wrong when
@@ -96,10 +97,12 @@ func (s spent) mark() int64 { return s.tat + s.refunded }
 // It keeps what the bucket owes at no less than a history without the refunded calls
 // would owe: time that paid for them paid for nobody else. And what it withholds of
 // all refunds together is no more than that time.
-func (b *bucket) worth(mark, later, now int64) int64 {
-	end := mark - b.refunded + later
-	return min(b.limit.Interval, max(0, end-max(now, b.seen)))
+func (b *bucket) worth(cost, mark, later, now int64) int64 {
+	return min(cost, max(0, b.end(mark, later)-max(now, b.seen)))
 }
+
+// end is when the bucket will have paid for the charge of that mark.
+func (b *bucket) end(mark, later int64) int64 { return mark - b.refunded + later }
 
 // refund gives amount back. That it is no more than the charge is worth, and happens
 // once, is the caller's part: see entry.refundLocked.
@@ -137,12 +140,15 @@ func (b *bucket) adopt(l Limit, since, now int64) {
 		return // a fresh bucket
 	}
 	b.changes++
-	at := max(b.seen, min(since, now))
+	at := b.turn(since, now)
 	if b.tat <= at && at-b.seen >= old.window() {
 		return
 	}
 	b.tat = at + l.window() - min(l.window(), scale(old.left(b.tat, at), l.Interval, old.Interval))
 }
+
+// turn is the instant at which the bucket goes over to a limit in force since then.
+func (b *bucket) turn(since, now int64) int64 { return max(b.seen, min(since, now)) }
 
 // left is what the bucket holds at now, in nanoseconds: between 0 and window.
 func (l Limit) left(tat, now int64) int64 {

