@@ -1,12 +1,14 @@
 package receipts_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
+
+	"github.com/jonboulle/clockwork"
 
 	"agentgw/internal/receipts"
 )
@@ -17,7 +19,9 @@ import (
 func TestAnAnchorThatDoesNotAnswer(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "anchor")
 	var state atomic.Int64
-	l, clock := mustAnchored(t, t.TempDir(), file, func(o *receipts.Options) {
+	clock := clockwork.NewFakeClockAt(noon) // a bubble's stands still while somebody waits for a file
+	l := openLog(t, t.TempDir(), func(o *receipts.Options) {
+		o.Clock, o.Anchor = clock, file
 		o.OnAnchor = func(ok bool) {
 			state.Store(2)
 			if ok {
@@ -25,21 +29,22 @@ func TestAnAnchorThatDoesNotAnswer(t *testing.T) {
 			}
 		}
 	})
-	tick(t, clock, "it is looked at", func() bool { return state.Load() == 1 })
-	if err := os.Remove(file); err != nil {
+	if state.Load() != 1 {
+		t.Fatal("a start has not looked at it")
+	}
+	pipe := file + ".pipe"
+	if err := errors.Join(syscall.Mkfifo(pipe, 0o600), os.Rename(pipe, file)); err != nil { // no look finds nothing there
 		t.Fatal(err)
 	}
-	if err := syscall.Mkfifo(file, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	clock.Advance(time.Second)
 	tick(t, clock, "that it does not answer is told", func() bool { return state.Load() == 2 })
 	mustAppend(t, l, outcome("a"))
-	w, err := os.OpenFile(file, os.O_WRONLY, 0) // it answers
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.Close()
+	w := -1
+	eventually(t, "somebody waits for it", func() (open bool) {
+		var err error
+		w, err = syscall.Open(file, syscall.O_WRONLY|syscall.O_NONBLOCK, 0)
+		return err == nil
+	})
+	syscall.Close(w) // it answers
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package receipts
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/jonboulle/clockwork"
@@ -60,72 +61,93 @@ func TestPauseAfterACrowd(t *testing.T) {
 // the disk, the record of a call goes there at once, and takes theirs along. So
 // does a refusal that is one of many, and one that comes when their time has come.
 func TestACallDoesNotWaitForRefusals(t *testing.T) {
-	clock := clockwork.NewFakeClockAt(time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC))
-	slow := hooks{disk: realDisk{}, sync: func(string) error { clock.Advance(time.Millisecond); return errLeaveOut }}
-	l, err := Open(t.TempDir(), Options{Clock: clock, disk: slow})
+	synctest.Test(t, func(t *testing.T) {
+		const sync = time.Millisecond
+		l := openOnSlow(t, sync)
+		appended := func(k Kind) chan error {
+			done := make(chan error, 1)
+			r := &Record{Kind: k, Decision: Refused}
+			if k != KindRefusal {
+				r.Decision = Allowed
+			}
+			go func() { _, err := l.Append(r); done <- err }()
+			return done
+		}
+		committed := func(what string, within time.Duration, all ...chan error) {
+			t.Helper()
+			began := time.Now()
+			for _, done := range all {
+				if err := <-done; err != nil {
+					t.Fatal(err)
+				}
+			}
+			if took := time.Since(began); took > within {
+				t.Errorf("committed after %v: %s", took, what)
+			}
+		}
+		// waiting adds refusals that the committer has seen, and leaves alone.
+		waiting := func(n int) (all []chan error) {
+			t.Helper()
+			for range n {
+				all = append(all, appended(KindRefusal))
+			}
+			synctest.Wait()
+			if queued := l.Queued(); queued != n {
+				t.Fatalf("%d of %d refusals wait", queued, n)
+			}
+			return all
+		}
+		committed("a refusal while there was none", sync, appended(KindRefusal))
+		before := l.Stats().Batches
+		for i, kind := range []Kind{KindIntent, KindOutcome} {
+			flood := waiting(3)
+			committed("a call's record", sync, appended(kind))
+			committed("what waited when it came", 0, flood...)
+			if n := l.Stats().Batches - before; n != uint64(i+1) {
+				t.Errorf("%d commits, want %d", n, i+1)
+			}
+		}
+		flood := waiting(manyRefusals - 1)
+		committed("one of many", sync, appended(KindRefusal))
+		committed("the others", 0, flood...)
+		committed("a refusal whose time has come", maxRefusalPause+sync, waiting(1)...)
+		if n := l.Stats().Batches - before; n != 4 {
+			t.Errorf("%d commits, want 4", n)
+		}
+	})
+}
+
+// openOnSlow opens a log in a bubble, on a disk that takes so long for each sync.
+func openOnSlow(t *testing.T, sync time.Duration) *Log {
+	slow := hooks{disk: realDisk{}, sync: func(string) error { time.Sleep(sync); return errLeaveOut }}
+	l, err := Open(t.TempDir(), Options{Clock: clockwork.NewRealClock(), disk: slow})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = l.Close() })
-	appended := func(k Kind) chan error {
-		done := make(chan error, 1)
-		r := &Record{Kind: k, Decision: Refused}
-		if k != KindRefusal {
-			r.Decision = Allowed
+	return l
+}
+
+// TestWhatWasMissedWaitsNoLongerThanRefusals: what tells of refusals that have no
+// record is queued by the committer itself, so that nobody wakes it for that: it goes
+// to the disk when the time of refusals has come, and so do those that come with it.
+func TestWhatWasMissedWaitsNoLongerThanRefusals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const sync = time.Millisecond
+		l := openOnSlow(t, sync)
+		refusal := func() *Record { return &Record{Kind: KindRefusal, Decision: Refused} }
+		if _, err := l.Append(refusal()); err != nil {
+			t.Fatal(err)
 		}
-		go func() { _, err := l.Append(r); done <- err }()
-		return done
-	}
-	committed := func(what string, done chan error) {
-		t.Helper()
-		select {
-		case err := <-done:
-			if err != nil {
-				t.Fatal(err)
-			}
-		case <-time.After(10 * time.Second):
-			t.Fatal("not committed: ", what)
+		synctest.Wait() // the committer has nothing to do
+		began, before := time.Now(), l.Stats().Size
+		l.Miss(refusal(), true)
+		synctest.Wait()
+		if _, err := l.Append(refusal()); err != nil {
+			t.Fatal(err)
 		}
-	}
-	// waiting adds refusals that the committer has seen, and leaves alone.
-	waiting := func(n int) (all []chan error) {
-		t.Helper()
-		for range n {
-			all = append(all, appended(KindRefusal))
+		if took, n := time.Since(began), l.Stats().Size-before; took > maxRefusalPause+sync || n != 2 {
+			t.Errorf("%d records after %v, want 2 after %v at most", n, took, maxRefusalPause+sync)
 		}
-		for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
-			l.mu.Lock()
-			queued := len(l.filling.slots)
-			l.mu.Unlock()
-			if queued == n && len(l.wake) == 0 {
-				return all
-			}
-			if time.Now().After(end) {
-				t.Fatalf("%d of %d refusals wait", queued, n)
-			}
-		}
-	}
-	committed("a refusal while there was none", appended(KindRefusal))
-	before := l.Stats().Batches
-	for i, kind := range []Kind{KindIntent, KindOutcome} {
-		flood := waiting(3)
-		committed("a call's record", appended(kind))
-		for _, r := range flood {
-			committed("what waited when it came", r)
-		}
-		if n := l.Stats().Batches - before; n != uint64(i+1) {
-			t.Errorf("%d commits, want %d", n, i+1)
-		}
-	}
-	flood := waiting(manyRefusals - 1)
-	committed("one of many", appended(KindRefusal))
-	for _, r := range flood {
-		committed("the others", r)
-	}
-	flood = waiting(1)
-	clock.Advance(maxRefusalPause)
-	committed("a refusal whose time has come", flood[0])
-	if n := l.Stats().Batches - before; n != 4 {
-		t.Errorf("%d commits, want 4", n)
-	}
+	})
 }

@@ -78,6 +78,7 @@ func (l *Log) take() (b *batch, closing bool) {
 		return nil, ending
 	}
 	if l.patienceLocked() > 0 {
+		l.nudge() // of what was queued here nobody has told: linger is to wait for it, and not await
 		return nil, false
 	}
 	b = l.filling

@@ -55,7 +55,7 @@ func TestNothingIsSignedOverAForgedPruned(t *testing.T) {
 	retained := func(t *testing.T) (dir, vkey string) {
 		dir, vkey, clock, h := oldLog(t, 10, 2)
 		l := openLog(t, dir, retaining(clock, 5*time.Hour))
-		removed(t, dir, l, h, clock.Now().Add(-5*time.Hour))
+		removed(t, dir, l, h, clock, 5*time.Hour)
 		mustAppend(t, l, intent("new"), outcome("new"))
 		if err := l.Close(); err != nil {
 			t.Fatal(err)

@@ -111,10 +111,21 @@ func headsIn(t *testing.T, dir, vkey string, waiting ...[]string) (indexes []uin
 func size(l *receipts.Log) uint64 { return l.Stats().Size }
 
 // until waits for the log to hold n entries; its clock goes on by step in between.
-func until(t testing.TB, l *receipts.Log, clock *clockwork.FakeClock, n uint64, step time.Duration) {
+func until(t testing.TB, l *receipts.Log, clock advancing, n uint64, step time.Duration) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("%d entries", n), func() bool {
 		clock.Advance(step)
+		return size(l) >= n
+	})
+}
+
+// nudged lets time pass at once, on a clock outside of a bubble, and waits for the log
+// to have noticed and to hold n entries.
+func nudged(t testing.TB, l *receipts.Log, clock *clockwork.FakeClock, passes time.Duration, n uint64) {
+	t.Helper()
+	clock.Advance(passes)
+	eventually(t, fmt.Sprintf("%d entries", n), func() bool {
+		receipts.Nudge(l)
 		return size(l) >= n
 	})
 }
@@ -125,33 +136,35 @@ func until(t testing.TB, l *receipts.Log, clock *clockwork.FakeClock, n uint64, 
 func TestHeads(t *testing.T) {
 	for _, sync := range []string{receipts.SyncAlways, receipts.SyncInterval} {
 		t.Run(sync, func(t *testing.T) {
-			dir, clock := t.TempDir(), clockwork.NewFakeClockAt(noon)
-			l := openLog(t, dir, func(o *receipts.Options) { o.Clock, o.Sync = clock, sync })
-			stranger := &receipts.Record{Kind: receipts.KindRefusal, ID: "s", Decision: receipts.Refused, Code: "unauthenticated"}
-			mustAppend(t, l, of("tenant:b", "b1"), of("tenant:a", "a1"), stranger, of("tenant:b", "b2"))
-			until(t, l, clock, 5, 50*time.Millisecond)
-			if got := size(l); got != 5 {
-				t.Fatalf("%d entries before anything is due", got)
-			}
-			until(t, l, clock, 6, 100*time.Millisecond) // nobody writes: it comes by itself
-			again := &receipts.Record{Kind: receipts.KindRefusal, ID: "s2", Decision: receipts.Refused, Code: "unauthenticated"}
-			mustAppend(t, l, again) // grows no tenant's tree
-			until(t, l, clock, 7, 50*time.Millisecond)
-			for range 200 {
-				clock.Advance(100 * time.Millisecond)
-			}
-			mustAppend(t, l, of("tenant:a", "a2"), of("tenant:c", "c1"))
-			until(t, l, clock, 9, 50*time.Millisecond)
-			until(t, l, clock, 10, 100*time.Millisecond)
-			if err := l.Close(); err != nil {
-				t.Fatal(err)
-			}
-			if at := headsIn(t, dir, l.VerifierKey(), []string{"tenant:b", "tenant:a"}, []string{"tenant:a", "tenant:c"}); len(at) == 2 && (at[0] != 5 || at[1] != 9) {
-				t.Errorf("at %v", at)
-			}
-			if r := verdict(t, dir, l.VerifierKey(), l.Checkpoint()); r.Damage != nil || r.Size != 10 || r.Kinds["heads"] != 2 {
-				t.Errorf("%s %s", r.Verdict, r.Why)
-			}
+			inBubble(t, func(t *testing.T) {
+				dir, clock := t.TempDir(), newBubbleClock()
+				l := openLog(t, dir, func(o *receipts.Options) { o.Clock, o.Sync = clock, sync })
+				stranger := &receipts.Record{Kind: receipts.KindRefusal, ID: "s", Decision: receipts.Refused, Code: "unauthenticated"}
+				mustAppend(t, l, of("tenant:b", "b1"), of("tenant:a", "a1"), stranger, of("tenant:b", "b2"))
+				until(t, l, clock, 5, 50*time.Millisecond)
+				if got := size(l); got != 5 {
+					t.Fatalf("%d entries before anything is due", got)
+				}
+				until(t, l, clock, 6, 100*time.Millisecond) // nobody writes: it comes by itself
+				again := &receipts.Record{Kind: receipts.KindRefusal, ID: "s2", Decision: receipts.Refused, Code: "unauthenticated"}
+				mustAppend(t, l, again) // grows no tenant's tree
+				until(t, l, clock, 7, 50*time.Millisecond)
+				for range 200 {
+					clock.Advance(100 * time.Millisecond)
+				}
+				mustAppend(t, l, of("tenant:a", "a2"), of("tenant:c", "c1"))
+				until(t, l, clock, 9, 50*time.Millisecond)
+				until(t, l, clock, 10, 100*time.Millisecond)
+				if err := l.Close(); err != nil {
+					t.Fatal(err)
+				}
+				if at := headsIn(t, dir, l.VerifierKey(), []string{"tenant:b", "tenant:a"}, []string{"tenant:a", "tenant:c"}); len(at) == 2 && (at[0] != 5 || at[1] != 9) {
+					t.Errorf("at %v", at)
+				}
+				if r := verdict(t, dir, l.VerifierKey(), l.Checkpoint()); r.Damage != nil || r.Size != 10 || r.Kinds["heads"] != 2 {
+					t.Errorf("%s %s", r.Verdict, r.Why)
+				}
+			})
 		})
 	}
 }
@@ -159,79 +172,90 @@ func TestHeads(t *testing.T) {
 // TestHeadsOfABusyLog: a log that is never silent has its heads too, and no more
 // than one record of them in five seconds.
 func TestHeadsOfABusyLog(t *testing.T) {
-	dir, clock := t.TempDir(), clockwork.NewFakeClockAt(noon)
-	l := openLog(t, dir, func(o *receipts.Options) { o.Clock = clock; receipts.SetNoSync(o) })
-	var wg sync.WaitGroup
-	for w := range 8 {
-		wg.Go(func() {
-			for i := range 200 {
-				if _, err := l.Append(of(fmt.Sprintf("key:%d", w), fmt.Sprintf("%d-%d", w, i))); err != nil {
-					t.Error(err)
+	inBubble(t, func(t *testing.T) {
+		dir, clock := t.TempDir(), newBubbleClock()
+		l := openLog(t, dir, func(o *receipts.Options) { o.Clock = clock; receipts.SetNoSync(o) })
+		var wg sync.WaitGroup
+		for w := range 8 {
+			wg.Go(func() {
+				for i := range 200 {
+					if _, err := l.Append(of(fmt.Sprintf("key:%d", w), fmt.Sprintf("%d-%d", w, i))); err != nil {
+						t.Error(err)
+					}
+					time.Sleep(80 * time.Millisecond) // 16 s in all
 				}
-				clock.Advance(10 * time.Millisecond) // 16 s in all
-			}
-		})
-	}
-	wg.Wait()
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	r := verdict(t, dir, l.VerifierKey(), l.Checkpoint())
-	if r.Verdict != receipts.Holds || r.Kinds["heads"] < 2 || r.Kinds["heads"] > 3 {
-		t.Errorf("%s: %d heads records in 16 s", r.Why, r.Kinds["heads"])
-	}
+			})
+		}
+		wg.Wait()
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		r := verdict(t, dir, l.VerifierKey(), l.Checkpoint())
+		if r.Verdict != receipts.Holds || r.Kinds["heads"] < 2 || r.Kinds["heads"] > 3 {
+			t.Errorf("%s: %d heads records in 16 s", r.Why, r.Kinds["heads"])
+		}
+	})
 }
 
 // TestHeadsOfManyTenants: one record tells of 1,024 trees at most, and the next
 // follows at once.
 func TestHeadsOfManyTenants(t *testing.T) {
-	const many = 1500
-	dir, clock := t.TempDir(), clockwork.NewFakeClockAt(noon)
-	l := openLog(t, dir, func(o *receipts.Options) { o.Clock = clock; receipts.SetNoSync(o) })
-	var tenants []string
-	for i := range many {
-		tenants = append(tenants, fmt.Sprintf("human:u-%d", many-i))
-		mustAppend(t, l, of(tenants[i], fmt.Sprint(i)))
-	}
-	clock.Advance(5 * time.Second)
-	eventually(t, "both records", func() bool { return size(l) == many+3 })
-	l.Close()
-	headsIn(t, dir, l.VerifierKey(), tenants[:1024], tenants[1024:])
-	if r := verdict(t, dir, l.VerifierKey(), l.Checkpoint()); r.Verdict != receipts.Holds || r.Tenants != many {
-		t.Error(r.Why)
-	}
+	inBubble(t, func(t *testing.T) {
+		const many = 1500
+		dir, clock := t.TempDir(), newBubbleClock()
+		l := openLog(t, dir, func(o *receipts.Options) { o.Clock = clock; receipts.SetNoSync(o) })
+		var tenants []string
+		for i := range many {
+			tenants = append(tenants, fmt.Sprintf("human:u-%d", many-i))
+			mustAppend(t, l, of(tenants[i], fmt.Sprint(i)))
+		}
+		clock.Advance(5 * time.Second)
+		if n := size(l); n != many+3 {
+			t.Errorf("%d entries, want both records as well", n)
+		}
+		l.Close()
+		headsIn(t, dir, l.VerifierKey(), tenants[:1024], tenants[1024:])
+		if r := verdict(t, dir, l.VerifierKey(), l.Checkpoint()); r.Verdict != receipts.Holds || r.Tenants != many {
+			t.Error(r.Why)
+		}
+	})
 }
 
 // TestHeadsAfterAStart: what grew before a restart waits no longer than five
 // seconds after it, also in a log that was begun before there were heads.
 func TestHeadsAfterAStart(t *testing.T) {
-	old := copyLog(t, golden)
-	cut := t.TempDir()
-	l := openLog(t, cut)
-	mustAppend(t, l, of("tenant:acme", "a"), of("key:other", "b"), of("tenant:acme", "c"))
-	l.Close()
-	for name, dir := range map[string]string{"an old log": old, "a log": cut} {
-		clock := clockwork.NewFakeClockAt(noon.Add(time.Hour))
-		l := openLog(t, dir, func(o *receipts.Options) { o.Clock = clock })
-		before := size(l)
-		clock.Advance(5*time.Second - 1)
-		mustAppend(t, l, of("key:new", "n"))
-		clock.Advance(1)
-		until(t, l, clock, before+2, 0)
+	inBubble(t, func(t *testing.T) {
+		old := copyLog(t, golden)
+		cut := t.TempDir()
+		l := openLog(t, cut)
+		mustAppend(t, l, of("tenant:acme", "a"), of("key:other", "b"), of("tenant:acme", "c"))
 		l.Close()
-		headsIn(t, dir, l.VerifierKey(), []string{"tenant:acme", "key:other", "key:new"})
-		if r := verdict(t, dir, l.VerifierKey(), l.Checkpoint()); r.Damage != nil || r.Covered != before+2 {
-			t.Errorf("%s: %s", name, r.Why)
+		for name, dir := range map[string]string{"an old log": old, "a log": cut} {
+			clock := newBubbleClock()
+			clock.Advance(time.Hour)
+			l := openLog(t, dir, func(o *receipts.Options) { o.Clock = clock })
+			before := size(l)
+			clock.Advance(5*time.Second - 1)
+			mustAppend(t, l, of("key:new", "n"))
+			clock.Advance(1)
+			if got := size(l); got != before+2 {
+				t.Errorf("%s: %d entries five seconds after the start, want %d", name, got, before+2)
+			}
+			l.Close()
+			headsIn(t, dir, l.VerifierKey(), []string{"tenant:acme", "key:other", "key:new"})
+			if r := verdict(t, dir, l.VerifierKey(), l.Checkpoint()); r.Damage != nil || r.Covered != before+2 {
+				t.Errorf("%s: %s", name, r.Why)
+			}
+			// And what has been told is not told again.
+			l = openLog(t, dir, func(o *receipts.Options) { o.Clock = clock })
+			clock.Advance(time.Minute / 2)
+			mustAppend(t, l, &receipts.Record{Kind: receipts.KindRefusal, ID: "s", Decision: receipts.Refused})
+			if got := size(l); got != before+3 {
+				t.Errorf("%s: %d entries, want %d", name, got, before+3)
+			}
+			l.Close()
 		}
-		// And what has been told is not told again.
-		l = openLog(t, dir, func(o *receipts.Options) { o.Clock = clock })
-		clock.Advance(time.Minute / 2)
-		mustAppend(t, l, &receipts.Record{Kind: receipts.KindRefusal, ID: "s", Decision: receipts.Refused})
-		if got := size(l); got != before+3 {
-			t.Errorf("%s: %d entries, want %d", name, got, before+3)
-		}
-		l.Close()
-	}
+	})
 }
 
 // boundLog is a log with heads in it: entries 1 to 3 are of two tenants, entry 4
@@ -241,11 +265,9 @@ func boundLog(t testing.TB) (dir, vkey string, anchor []byte) {
 	dir, clock := t.TempDir(), clockwork.NewFakeClockAt(noon)
 	l := openLog(t, dir, func(o *receipts.Options) { o.Clock = clock })
 	mustAppend(t, l, of("tenant:acme", "a1"), of("key:k", "k1"), of("tenant:acme", "a2"))
-	clock.Advance(5 * time.Second)
-	until(t, l, clock, 5, 0)
+	nudged(t, l, clock, 5*time.Second, 5)
 	mustAppend(t, l, of("tenant:acme", "a3"))
-	clock.Advance(5 * time.Second)
-	until(t, l, clock, 7, 0)
+	nudged(t, l, clock, 5*time.Second, 7)
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}

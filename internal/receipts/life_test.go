@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jonboulle/clockwork"
-
 	"agentgw/internal/receipts"
 )
 
@@ -35,33 +33,35 @@ func TestHeartbeat(t *testing.T) {
 	}
 	for _, sync := range []string{receipts.SyncAlways, receipts.SyncInterval} {
 		t.Run(sync, func(t *testing.T) {
-			dir, clock := t.TempDir(), clockwork.NewFakeClockAt(noon)
-			l := openLog(t, dir, func(o *receipts.Options) { o.Clock, o.Sync = clock, sync })
-			until(t, l, clock, 1, 50*time.Millisecond)
-			for i := range 20 { // three minutes in which something is written every nine seconds
-				for range 9 {
-					clock.Advance(time.Second)
+			inBubble(t, func(t *testing.T) {
+				dir, clock := t.TempDir(), newBubbleClock()
+				l := openLog(t, dir, func(o *receipts.Options) { o.Clock, o.Sync = clock, sync })
+				until(t, l, clock, 1, 50*time.Millisecond)
+				for i := range 20 { // three minutes in which something is written every nine seconds
+					for range 9 {
+						clock.Advance(time.Second)
+					}
+					mustAppend(t, l, stranger(i))
+					until(t, l, clock, uint64(i+2), 10*time.Millisecond)
 				}
-				mustAppend(t, l, stranger(i))
-				until(t, l, clock, uint64(i+2), 10*time.Millisecond)
-			}
-			before := clock.Now()
-			until(t, l, clock, 22, time.Second)
-			if silent := clock.Since(before); silent < 59*time.Second {
-				t.Errorf("a heartbeat after %v", silent)
-			}
-			until(t, l, clock, 23, time.Second)
-			if err := l.Close(); err != nil {
-				t.Fatal(err)
-			}
-			want := append([]receipts.Kind{receipts.KindKey}, slices.Repeat([]receipts.Kind{receipts.KindRefusal}, 20)...)
-			if got := kindsOf(t, dir); !slices.Equal(got, append(want, receipts.KindHeartbeat, receipts.KindHeartbeat)) {
-				t.Errorf("%v", got)
-			}
-			silences(t, dir, 63*time.Second)
-			if r := verdict(t, dir, l.VerifierKey(), nil); r.Verdict != receipts.Unproven || r.Sealed {
-				t.Errorf("%s: %s; sealed %v", r.Verdict, r.Why, r.Sealed)
-			}
+				before := clock.Now()
+				until(t, l, clock, 22, time.Second)
+				if silent := clock.Since(before); silent < 59*time.Second {
+					t.Errorf("a heartbeat after %v", silent)
+				}
+				until(t, l, clock, 23, time.Second)
+				if err := l.Close(); err != nil {
+					t.Fatal(err)
+				}
+				want := append([]receipts.Kind{receipts.KindKey}, slices.Repeat([]receipts.Kind{receipts.KindRefusal}, 20)...)
+				if got := kindsOf(t, dir); !slices.Equal(got, append(want, receipts.KindHeartbeat, receipts.KindHeartbeat)) {
+					t.Errorf("%v", got)
+				}
+				silences(t, dir, 63*time.Second)
+				if r := verdict(t, dir, l.VerifierKey(), nil); r.Verdict != receipts.Unproven || r.Sealed {
+					t.Errorf("%s: %s; sealed %v", r.Verdict, r.Why, r.Sealed)
+				}
+			})
 		})
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/jonboulle/clockwork"
@@ -178,52 +179,53 @@ func TestOrderOfAClose(t *testing.T) {
 func TestCheckpointFileIsAConvenience(t *testing.T) {
 	for _, call := range []string{"write .checkpoint.new", "rename .checkpoint.new to checkpoint"} {
 		t.Run(call, func(t *testing.T) {
-			dir, clock := t.TempDir(), clockwork.NewFakeClockAt(noon)
-			var r trace
-			var mu sync.Mutex
-			var said bytes.Buffer
-			warnings := func() int {
-				mu.Lock()
-				defer mu.Unlock()
-				return strings.Count(said.String(), "checkpoint file cannot be written")
-			}
-			r.fail(call)
-			l := openLog(t, dir, r.set, func(o *receipts.Options) {
-				o.Clock = clock
-				o.Logger = slog.New(slog.NewTextHandler(lockedWriter{&mu, &said}, nil))
-			})
-			tried := 0
-			attempts := func() int {
-				for _, c := range r.taken() {
-					if c == call {
-						tried++
+			inBubble(t, func(t *testing.T) {
+				dir, clock := t.TempDir(), newBubbleClock()
+				var r trace
+				var mu sync.Mutex
+				var said bytes.Buffer
+				warnings := func() int {
+					mu.Lock()
+					defer mu.Unlock()
+					return strings.Count(said.String(), "checkpoint file cannot be written")
+				}
+				r.fail(call)
+				l := openLog(t, dir, r.set, func(o *receipts.Options) {
+					o.Clock = clock
+					o.Logger = slog.New(slog.NewTextHandler(lockedWriter{&mu, &said}, nil))
+				})
+				tried := 0
+				attempts := func() int {
+					for _, c := range r.taken() {
+						if c == call {
+							tried++
+						}
 					}
+					return tried
 				}
-				return tried
-			}
-			for i := range 3 {
-				eventually(t, "it is tried", func() bool { return attempts() == i+1 })
-				mustAppend(t, l, outcome("a"+itoa(i)))
-				clockTold(t, clock)
-				if attempts() != i+1 {
-					t.Error("tried again within the second")
+				for i := range 3 {
+					eventually(t, "it is tried", func() bool { return attempts() == i+1 })
+					mustAppend(t, l, outcome("a"+itoa(i)))
+					synctest.Wait()
+					if attempts() != i+1 {
+						t.Error("tried again within the second")
+					}
+					clock.Advance(time.Second)
 				}
+				if err := l.Healthy(); err != nil || warnings() != 1 {
+					t.Errorf("%v; %d warnings", err, warnings())
+				}
+				eventually(t, "the last attempt", func() bool { return attempts() == 4 })
+				r.fail()
 				clock.Advance(time.Second)
-			}
-			if err := l.Healthy(); err != nil || warnings() != 1 {
-				t.Errorf("%v; %d warnings", err, warnings())
-			}
-			eventually(t, "the last attempt", func() bool { return attempts() == 4 })
-			r.fail()
-			clockTold(t, clock)
-			clock.Advance(time.Second)
-			eventually(t, "the file is there", func() bool {
-				b, _ := os.ReadFile(filepath.Join(dir, "receipts", "checkpoint"))
-				return bytes.Equal(b, l.Checkpoint())
+				eventually(t, "the file is there", func() bool {
+					b, _ := os.ReadFile(filepath.Join(dir, "receipts", "checkpoint"))
+					return bytes.Equal(b, l.Checkpoint())
+				})
+				if err := l.Close(); err != nil {
+					t.Error(err)
+				}
 			})
-			if err := l.Close(); err != nil {
-				t.Error(err)
-			}
 		})
 	}
 }

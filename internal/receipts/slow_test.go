@@ -17,112 +17,118 @@ import (
 // are taken, and once it has returned all that was taken is in the log, and the log
 // goes on.
 func TestAHangTripsABreaker(t *testing.T) {
-	dir := t.TempDir()
-	l, d, clock := onSmallDisk(t, dir, 64<<20, true)
-	open := []*receipts.Record{intent("o0"), intent("o1"), intent("o2")}
-	mustAppend(t, l, open...)
-	goOn := d.Hold()
-	var wg sync.WaitGroup
-	results := make(chan error, 40)
-	add := func(r *receipts.Record) {
-		wg.Go(func() { _, err := l.Append(r); results <- err })
-	}
-	add(intent("a"))
-	eventually(t, "a sync waits", func() bool { return d.Held() == 1 })
-	for i := range 20 {
-		add(intent(fmt.Sprint("b", i)))
-	}
-	eventually(t, "the others wait behind it", func() bool { return l.Queued() == 20 })
-	clock.Advance(1900 * time.Millisecond)
-	if l.Healthy() != nil || len(results) > 0 {
-		t.Errorf("not two seconds yet: %v, %d answered", l.Healthy(), len(results))
-	}
-	eventually(t, "all are sent away", func() bool { clock.Advance(100 * time.Millisecond); return len(results) == 21 })
-	for range 21 {
-		if err := <-results; !errors.Is(err, receipts.ErrLate) || !errors.Is(err, receipts.ErrUnavailable) {
-			t.Errorf("one that waited: %v", err)
+	inBubble(t, func(t *testing.T) {
+		dir := t.TempDir()
+		l, d, clock := onSmallDisk(t, dir, 64<<20, true)
+		open := []*receipts.Record{intent("o0"), intent("o1"), intent("o2")}
+		mustAppend(t, l, open...)
+		goOn := d.Hold()
+		var wg sync.WaitGroup
+		results := make(chan error, 40)
+		add := func(r *receipts.Record) {
+			wg.Go(func() { _, err := l.Append(r); results <- err })
 		}
-	}
-	if err := l.Healthy(); err == nil || !strings.Contains(err.Error(), "not answered") {
-		t.Errorf("healthy: %v", err)
-	}
-	queued, goroutines := l.Queued(), runtime.NumGoroutine()
-	for range 1000 {
-		if _, err := l.Append(intent("x")); !errors.Is(err, receipts.ErrUnavailable) || errors.Is(err, receipts.ErrLate) {
-			t.Fatalf("a new attempt: %v", err)
+		add(intent("a"))
+		eventually(t, "a sync waits", func() bool { return d.Held() == 1 })
+		for i := range 20 {
+			add(intent(fmt.Sprint("b", i)))
 		}
-		if err := l.Promise(intent("x")); !errors.Is(err, receipts.ErrUnavailable) {
-			t.Fatalf("a promise: %v", err)
+		eventually(t, "the others wait behind it", func() bool { return l.Queued() == 20 })
+		clock.Advance(1900 * time.Millisecond)
+		if l.Healthy() != nil || len(results) > 0 {
+			t.Errorf("not two seconds yet: %v, %d answered", l.Healthy(), len(results))
 		}
-	}
-	if l.Queued() != queued || runtime.NumGoroutine() > goroutines+5 {
-		t.Errorf("%d records wait, were %d; %d goroutines, were %d", l.Queued(), queued, runtime.NumGoroutine(), goroutines)
-	}
-	for _, r := range open { // at once, though nobody knows whether it will be on disk
-		r.Kind, r.Ending = receipts.KindOutcome, receipts.Complete
-		if _, err := l.Append(r); !errors.Is(err, receipts.ErrLate) {
-			t.Errorf("an outcome: %v", err)
+		eventually(t, "all are sent away", func() bool { clock.Advance(100 * time.Millisecond); return len(results) == 21 })
+		for range 21 {
+			if err := <-results; !errors.Is(err, receipts.ErrLate) || !errors.Is(err, receipts.ErrUnavailable) {
+				t.Errorf("one that waited: %v", err)
+			}
 		}
-	}
-	for range 5 {
-		l.Miss(intent("m"), false)
-	}
-	goOn()
-	healthy(t, l, clock)
-	mustAppend(t, l, intent("later"))
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	r := verdict(t, dir, keyOf(t, dir), l.Checkpoint())
-	if r.Verdict != receipts.Unproven || r.Kinds["intent"] != 25 || r.Kinds["outcome"] != 3 || r.Attempts != 5 || r.Gaps != 1 {
-		t.Errorf("%+v", r)
-	}
-	if g := recordsOf(t, dir, receipts.KindGap); len(g) != 1 || g[0].Reason != "disk_slow" {
-		t.Errorf("%+v", g)
-	}
+		if err := l.Healthy(); err == nil || !strings.Contains(err.Error(), "not answered") {
+			t.Errorf("healthy: %v", err)
+		}
+		queued, goroutines := l.Queued(), runtime.NumGoroutine()
+		for range 1000 {
+			if _, err := l.Append(intent("x")); !errors.Is(err, receipts.ErrUnavailable) || errors.Is(err, receipts.ErrLate) {
+				t.Fatalf("a new attempt: %v", err)
+			}
+			if err := l.Promise(intent("x")); !errors.Is(err, receipts.ErrUnavailable) {
+				t.Fatalf("a promise: %v", err)
+			}
+		}
+		if l.Queued() != queued || runtime.NumGoroutine() > goroutines+5 {
+			t.Errorf("%d records wait, were %d; %d goroutines, were %d", l.Queued(), queued, runtime.NumGoroutine(), goroutines)
+		}
+		for _, r := range open { // at once, though nobody knows whether it will be on disk
+			r.Kind, r.Ending = receipts.KindOutcome, receipts.Complete
+			if _, err := l.Append(r); !errors.Is(err, receipts.ErrLate) {
+				t.Errorf("an outcome: %v", err)
+			}
+		}
+		for range 5 {
+			l.Miss(intent("m"), false)
+		}
+		goOn()
+		healthy(t, l, clock)
+		mustAppend(t, l, intent("later"))
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		r := verdict(t, dir, keyOf(t, dir), l.Checkpoint())
+		if r.Verdict != receipts.Unproven || r.Kinds["intent"] != 25 || r.Kinds["outcome"] != 3 || r.Attempts != 5 || r.Gaps != 1 {
+			t.Errorf("%+v", r)
+		}
+		if g := recordsOf(t, dir, receipts.KindGap); len(g) != 1 || g[0].Reason != "disk_slow" {
+			t.Errorf("%+v", g)
+		}
+	})
 }
 
 // TestASlowDiskIsNoHang: as long as nobody waits for two seconds it is waited for.
 func TestASlowDiskIsNoHang(t *testing.T) {
-	l, d, clock := onSmallDisk(t, t.TempDir(), 64<<20, true)
-	for i := range 5 {
-		goOn := d.Hold()
-		done := make(chan error, 1)
-		go func() { _, err := l.Append(intent(fmt.Sprint(i))); done <- err }()
-		eventually(t, "a sync waits", func() bool { return d.Held() == 1 })
-		clock.Advance(1900 * time.Millisecond)
-		goOn()
-		if err := <-done; err != nil || l.Healthy() != nil {
-			t.Fatalf("%v, %v", err, l.Healthy())
+	inBubble(t, func(t *testing.T) {
+		l, d, clock := onSmallDisk(t, t.TempDir(), 64<<20, true)
+		for i := range 5 {
+			goOn := d.Hold()
+			done := make(chan error, 1)
+			go func() { _, err := l.Append(intent(fmt.Sprint(i))); done <- err }()
+			eventually(t, "a sync waits", func() bool { return d.Held() == 1 })
+			clock.Advance(1900 * time.Millisecond)
+			goOn()
+			if err := <-done; err != nil || l.Healthy() != nil {
+				t.Fatalf("%v, %v", err, l.Healthy())
+			}
 		}
-	}
+	})
 }
 
 // TestAnErrorBehindAHang: that a sync comes back with an error is still the end of
 // the log until a restart.
 func TestAnErrorBehindAHang(t *testing.T) {
-	dir := t.TempDir()
-	l, d, clock := onSmallDisk(t, dir, 64<<20, true)
-	mustAppend(t, l, intent("a"))
-	before := l.Checkpoint()
-	d.FailNextSync(errDisk)
-	goOn := d.Hold()
-	late := make(chan error, 1)
-	go func() { _, err := l.Append(intent("b")); late <- err }()
-	eventually(t, "a sync waits", func() bool { return d.Held() == 1 })
-	eventually(t, "it is sent away", func() bool { clock.Advance(100 * time.Millisecond); return len(late) == 1 })
-	goOn()
-	eventually(t, "the log has failed", func() bool { return errors.Is(l.Healthy(), errDisk) })
-	if _, err := l.Append(intent("c")); !errors.Is(err, receipts.ErrUnavailable) || errors.Is(err, receipts.ErrLate) {
-		t.Errorf("after it: %v", err)
-	}
-	l.Miss(intent("c"), false)
-	if n := l.Stats().Missed; n != 1 {
-		t.Errorf("%d counted, want 1", n)
-	}
-	if string(l.Checkpoint()) != string(before) {
-		t.Error("a checkpoint over what may not be on disk")
-	}
-	l.Close()
-	mustAppend(t, openLog(t, dir), intent("d"))
+	inBubble(t, func(t *testing.T) {
+		dir := t.TempDir()
+		l, d, clock := onSmallDisk(t, dir, 64<<20, true)
+		mustAppend(t, l, intent("a"))
+		before := l.Checkpoint()
+		d.FailNextSync(errDisk)
+		goOn := d.Hold()
+		late := make(chan error, 1)
+		go func() { _, err := l.Append(intent("b")); late <- err }()
+		eventually(t, "a sync waits", func() bool { return d.Held() == 1 })
+		eventually(t, "it is sent away", func() bool { clock.Advance(100 * time.Millisecond); return len(late) == 1 })
+		goOn()
+		eventually(t, "the log has failed", func() bool { return errors.Is(l.Healthy(), errDisk) })
+		if _, err := l.Append(intent("c")); !errors.Is(err, receipts.ErrUnavailable) || errors.Is(err, receipts.ErrLate) {
+			t.Errorf("after it: %v", err)
+		}
+		l.Miss(intent("c"), false)
+		if n := l.Stats().Missed; n != 1 {
+			t.Errorf("%d counted, want 1", n)
+		}
+		if string(l.Checkpoint()) != string(before) {
+			t.Error("a checkpoint over what may not be on disk")
+		}
+		l.Close()
+		mustAppend(t, openLog(t, dir), intent("d"))
+	})
 }

@@ -332,6 +332,8 @@ func (l *Log) lastNote() {
 	<-l.notes.stopped
 	l.mu.Lock()
 	list := l.notedLocked(true)
+	next := l.notes.next
+	l.notes.next, l.notes.hopeless = nil, true // there is nobody left to wait for
 	l.mu.Unlock()
 	list = append(list, l.floods.noted(true)...)
 	count := uint64(0) // those that are passing cannot pass any more, and are counted as well
@@ -339,6 +341,9 @@ func (l *Log) lastNote() {
 		count += n.Count
 	}
 	err := l.notes.book.write(list)
+	if next != nil {
+		close(next)
+	}
 	switch {
 	case err != nil:
 		l.logger.Error("attempts have no record, and the log ends without saying so", "folder", l.folder, "attempts", count, "error", err)
