@@ -412,7 +412,7 @@ func (w *world) upstreamRequests() int {
 // eventually waits for an effect of something that happened elsewhere.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for end := time.Now().Add(5 * time.Second); !holds(); {
+	for end := time.Now().Add(time.Minute); !holds(); {
 		if time.Now().After(end) {
 			t.Fatalf("never: %s", what)
 		}
