@@ -163,7 +163,11 @@ func newReport(s *registry.Snapshot, e *registry.Effective, settings *config.Set
 	for i := range s.Issuers {
 		issuer := &s.Issuers[i]
 		for _, scope := range issuer.Scopes {
-			r.Keys = append(r.Keys, newLimit(fmt.Sprintf("oidc:%s (%s: %s)", issuer.Issuer, scope.Claim, scope.Value), e.Key(scope.Rate)))
+			whose := scope.Claim + ": " + scope.Value
+			if scope.When != "" {
+				whose = "when " + literal.Mask(scope.When)
+			}
+			r.Keys = append(r.Keys, newLimit(fmt.Sprintf("oidc:%s (%s)", issuer.Issuer, whose), e.Key(scope.Rate)))
 		}
 		r.Keys = append(r.Keys, newLimit("oidc:"+issuer.Issuer, e.Key(issuer.Rate)))
 	}

@@ -15,6 +15,7 @@ import (
 	"agentgw/internal/gateway"
 	"agentgw/internal/identity"
 	"agentgw/internal/literal"
+	"agentgw/internal/oidc"
 	"agentgw/internal/registry"
 	"agentgw/internal/store"
 	"agentgw/internal/vault"
@@ -32,21 +33,29 @@ the setting, that each comes from. Says so where the call would be refused
 whatever is left: by scope, an unknown name, a key that is no longer valid, a
 credential that nobody has set.
 
+Who comes with a token of an issuer is named as in receipts: --key oidc:ISSUER#SUBJECT.
+Where his scope, tenant or limits depend on what else the token says, give that as
+--claims, which are no secret; the token itself is not asked for, nor verified.
+
 No gateway has to run, and no call is made. Settings that one is started with by
 flags or environment have to be given here too: every flag of agentgw serve is
 taken. What holds in one that runs, what is left of it and who is blocked tells
 GET /admin/v1/limits/explain on the operators' address.
 
 Exits with 0 where the question is answered, also if the call would be refused;
-2 where there is no such key; 3 where registry, settings or store cannot be read.`,
-		Example: `  agentgw explain --key ci-bot --service github --action list_issues --user user-42`,
-		Args:    noArguments("the call is described by flags"),
+2 where there is no such key or caller; 3 where registry, settings or store cannot be read.`,
+		Example: `  agentgw explain --key ci-bot --service github --action list_issues --user user-42
+  agentgw explain --key 'oidc:https://idp.example#alice' --claims '{"groups":["dev"]}' --service github --action list_issues`,
+		Args: noArguments("the call is described by flags"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cmd.Flags().Changed("user") && q.User == "" {
 				return exit(exitUsage, errors.New("--user: is empty; leave it out for a call on nobody's behalf"))
 			}
 			if _, err := netip.ParseAddr(q.ClientIP); cmd.Flags().Changed("client-ip") && err != nil {
 				return exit(exitUsage, errors.New("--client-ip: is not an IP address"))
+			}
+			if cmd.Flags().Changed("claims") && !explain.IsCaller(q.Key) {
+				return exit(exitUsage, errors.New("--claims: are for --key oidc:ISSUER#SUBJECT, and say nothing of a key"))
 			}
 			a, err := c.explain(cmd, q)
 			if err != nil {
@@ -59,7 +68,8 @@ Exits with 0 where the question is answered, also if the call would be refused;
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&q.Key, "key", "", "the id of the key, never the key itself (required)")
+	f.StringVar(&q.Key, "key", "", "the id of the key, never the key itself, or oidc:ISSUER#SUBJECT (required)")
+	f.StringVar(&q.Claims, "claims", "", "what else the token of a caller says, as a JSON object")
 	f.StringVar(&q.Service, "service", "", "the service (required)")
 	f.StringVar(&q.Action, "action", "", "the action (required)")
 	f.StringVar(&q.User, "user", "", "on whose behalf (on_behalf_of)")
@@ -86,17 +96,21 @@ func (c *cli) explain(cmd *cobra.Command, q explain.Question) (a explain.Answer,
 	}
 	answer := func(stored []store.Key, credentials []vault.Entry) error {
 		a, err = r.explain(q, stored, time.Now(), gateway.Explainer{Vault: vault.NewIndex(credentials)})
-		if errors.Is(err, admin.ErrNoSuchKey) {
+		switch {
+		case errors.Is(err, admin.ErrClaims):
+			return exit(exitUsage, fmt.Errorf("--claims: %w", err))
+		case errors.Is(err, admin.ErrNoSuchKey):
 			return exit(exitUsage, fmt.Errorf("--key: %w", err))
 		}
 		return err
 	}
 	// A gateway that never ran has no store, and static keys need none.
 	if missing := noState(settings.DataDir); missing != nil {
-		if err := answer(nil, nil); err != nil {
-			return a, exit(exitCannotRun, errors.Join(err, missing))
+		err := answer(nil, nil)
+		if err != nil && !explain.IsCaller(q.Key) { // whom no store knows
+			err = exit(exitCannotRun, errors.Join(err, missing))
 		}
-		return a, nil
+		return a, err
 	}
 	return a, c.inStore(cmd, home{settings: settings, snapshot: snapshot}, func(ctx context.Context, at home) error {
 		stored, err := at.store.Keys(ctx)
@@ -126,13 +140,45 @@ func (e noSuchKeyError) Error() string {
 
 // explain answers q by these rules. with has the levels of a gateway that runs.
 func (r rules) explain(q explain.Question, stored []store.Key, now time.Time, with gateway.Explainer) (explain.Answer, error) {
-	key, unserved := r.find(q.Key, stored)
-	if key == nil {
+	var key *identity.Key
+	var unserved string
+	if explain.IsCaller(q.Key) {
+		var err error
+		if key, err = r.caller(q); err != nil {
+			return explain.Answer{}, err
+		}
+	} else if key, unserved = r.find(q.Key, stored); key == nil {
 		return explain.Answer{}, noSuchKeyError{q.Key, r.snapshot.File}
 	}
 	with.Settings, with.Registry, with.Effective, with.Rules = r.settings, r.snapshot, r.effective, r.extra
 	return with.Explain(q, key, unserved, now)
 }
+
+// caller returns what a caller of an issuer is given by these rules.
+func (r rules) caller(q explain.Question) (*identity.Key, error) {
+	key, err := oidc.Explained(r.snapshot.Issuers, r.extra.Conditions(), q.Key, q.Claims)
+	switch {
+	case errors.Is(err, oidc.ErrCaller):
+		return nil, noSuchCallerError{r.snapshot.File}
+	case err != nil:
+		return nil, wrongClaimsError{err}
+	}
+	return key, nil
+}
+
+// noSuchCallerError says that no issuer of the registry has such a caller.
+type noSuchCallerError struct{ file string }
+
+func (noSuchCallerError) Is(target error) bool { return target == admin.ErrNoSuchKey }
+
+func (e noSuchCallerError) Error() string {
+	return fmt.Sprintf("is not oidc:ISSUER#SUBJECT of an issuer that %s has, as it is spelled there", e.file)
+}
+
+// wrongClaimsError says what is wrong with claims.
+type wrongClaimsError struct{ error }
+
+func (wrongClaimsError) Is(target error) bool { return target == admin.ErrClaims }
 
 // find returns the key of that id, and why a gateway with these rules does not
 // take it, if it does not.
@@ -167,7 +213,11 @@ other limits, and may have blocked the tenant: GET /admin/v1/limits/explain on i
 
 // printAnswer is the answer for people.
 func printAnswer(w *tabwriter.Writer, a explain.Answer) {
-	call := fmt.Sprintf("%s.%s with key %s (%s)", printable(a.Service), printable(a.Action), a.Key, a.KeyFrom)
+	whose := "with key "
+	if explain.IsCaller(a.Key) {
+		whose = "by "
+	}
+	call := fmt.Sprintf("%s.%s %s%s (%s)", printable(a.Service), printable(a.Action), whose, printable(a.Key), a.KeyFrom)
 	if a.User != "" {
 		call += " on behalf of " + printable(a.User)
 	}

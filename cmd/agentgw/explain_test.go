@@ -57,7 +57,7 @@ func TestExplainOfARunningGateway(t *testing.T) {
 // nobody without a token.
 func TestExplainNamesWhatIsWrongWithTheQuestion(t *testing.T) {
 	r := newReloading(t, "{}")
-	const detail = `"say which call: ?key=ID\u0026service=S\u0026action=A, and \u0026user=U if it is on somebody's behalf, \u0026client_ip=A if a rule looks at it"`
+	const detail = `"say which call: ?key=ID\u0026service=S\u0026action=A, and \u0026user=U if it is on somebody's behalf, \u0026client_ip=A if a rule looks at it, \u0026claims={} of who comes with a token"`
 	for query, want := range map[string]string{
 		"": `{"type":"about:blank","title":"Bad Request","status":400,"detail":` + detail + `,"code":"bad_request",` +
 			`"parameters":[{"name":"key","what":"is missing"},{"name":"service","what":"is missing"},{"name":"action","what":"is missing"}]}`,
@@ -65,6 +65,10 @@ func TestExplainNamesWhatIsWrongWithTheQuestion(t *testing.T) {
 			`"parameters":[{"name":"key","what":"is given more than once"},{"name":"service","what":"is empty"},{"name":"actoin","what":"is not a parameter of this"}]}`,
 		"key=k&service=tools&action=get&client_ip=here": `{"type":"about:blank","title":"Bad Request","status":400,"detail":` + detail + `,"code":"bad_request",` +
 			`"parameters":[{"name":"client_ip","what":"is not an IP address"}]}`,
+		"key=k&service=tools&action=get&claims={}": `{"type":"about:blank","title":"Bad Request","status":400,"detail":` + detail + `,"code":"bad_request",` +
+			`"parameters":[{"name":"claims","what":"is for a key=oidc:ISSUER#SUBJECT, and says nothing of a key"}]}`,
+		"key=oidc:https://idp.example%23a&service=tools&action=get": `{"type":"about:blank","title":"Not Found","status":404,"detail":"is not oidc:ISSUER#SUBJECT of an issuer that registry.yaml has, as it is spelled there","code":"not_found",` +
+			`"parameters":[{"name":"key","what":"is not the id of a key"}]}`,
 		"key=k;service=tools&action=get": `{"type":"about:blank","title":"Bad Request","status":400,"detail":` + detail + `,"code":"bad_request",` +
 			`"parameters":[{"name":"","what":"the query cannot be read"}]}`,
 		"key=j&service=tools&action=get": `{"type":"about:blank","title":"Not Found","status":404,"detail":"there is no key \"j\", neither in registry.yaml nor in the state store","code":"not_found",` +

@@ -72,6 +72,46 @@ func TestAnIssuerOnAPrivateAddress(t *testing.T) {
 	}
 }
 
+// TestExplainOfACallerWhoHasCalled: the API answers for him as for a key, with what he
+// has left, by the name that his receipts have and by what his token says.
+func TestExplainOfACallerWhoHasCalled(t *testing.T) {
+	idp := oidctest.New(t)
+	m := measure(t, measuredUpstream(nil), measuredRegistry+issuerEntry(idp, `scopes: [{when: "'dev' in claims.groups", services: [tools], users: ["*"], limits: {rps: 0.01, burst: 9}}]`))
+	for range 2 {
+		if got := m.bearing(idp.Token(time.Now(), "alice", map[string]any{"groups": []string{"dev"}}), `{"service":"tools","action":"get"}`); got != 200 {
+			t.Fatal(got)
+		}
+	}
+	explained := func(claims string) string {
+		t.Helper()
+		query := url.Values{"key": {"oidc:" + idp.URL + "#alice"}, "service": {"tools"}, "action": {"get"}, "claims": {claims}}
+		r, err := http.NewRequest("GET", "http://"+m.operatorsListener.Addr().String()+"/admin/v1/limits/explain?"+query.Encode(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer "+m.adminToken.Reveal())
+		res, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = res.Body.Close() }()
+		body, err := io.ReadAll(res.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprint(res.StatusCode, " ", string(body))
+	}
+	if got := explained(`{"groups":["dev"]}`); !strings.HasPrefix(got, "200 ") || !strings.Contains(got, `"charged_to":"oidc:`+idp.URL+`#alice","off":false,"rps":0.01,"burst":9,`) || !strings.Contains(got, `"level":{"remaining":7}`) {
+		t.Errorf("%s", got)
+	}
+	if got := explained(`{"groups":["ops"]}`); !strings.Contains(got, `"code":"scope_denied"`) {
+		t.Errorf("%s", got)
+	}
+	if got := explained(`{"groups":`); !strings.HasPrefix(got, "400 ") || !strings.Contains(got, `"name":"claims"`) {
+		t.Errorf("%s", got)
+	}
+}
+
 // TestOperatorsSeeAndBlockCallers: a tenant that an issuer names is one like others.
 func TestOperatorsSeeAndBlockCallers(t *testing.T) {
 	idp := oidctest.New(t)

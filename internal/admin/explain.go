@@ -10,8 +10,11 @@ import (
 	"agentgw/internal/explain"
 )
 
-// ErrNoSuchKey is what Operations.Explain returns for a key that nobody knows.
-var ErrNoSuchKey = errors.New("there is no such key")
+// What Operations.Explain refuses with.
+var (
+	ErrNoSuchKey = errors.New("there is no such key")           // nor a caller of an issuer
+	ErrClaims    = errors.New("the claims cannot be a token's") // of that caller
+)
 
 // explainLimits is GET /limits/explain. A parameter that is not known, missing
 // or given twice is an error: the answer would be of another call than the one
@@ -21,11 +24,13 @@ func explainLimits(o Operations) http.HandlerFunc {
 		q, wrong := question(r.URL.RawQuery)
 		if len(wrong) > 0 {
 			fail(w, problem{Status: http.StatusBadRequest, Code: "bad_request", Parameters: wrong,
-				Detail: "say which call: ?key=ID&service=S&action=A, and &user=U if it is on somebody's behalf, &client_ip=A if a rule looks at it"})
+				Detail: "say which call: ?key=ID&service=S&action=A, and &user=U if it is on somebody's behalf, &client_ip=A if a rule looks at it, &claims={} of who comes with a token"})
 			return
 		}
 		a, err := o.Explain(r.Context(), q)
 		switch {
+		case errors.Is(err, ErrClaims):
+			fail(w, problem{Status: http.StatusBadRequest, Code: "bad_request", Detail: err.Error(), Parameters: []parameter{{"claims", "is not what a token of that caller says"}}})
 		case errors.Is(err, ErrNoSuchKey):
 			fail(w, problem{Status: http.StatusNotFound, Code: "not_found", Detail: err.Error(), Parameters: []parameter{{"key", "is not the id of a key"}}})
 		case err != nil:
@@ -46,7 +51,7 @@ func question(raw string) (q explain.Question, wrong []parameter) {
 		name     string
 		into     *string
 		required bool
-	}{{"key", &q.Key, true}, {"service", &q.Service, true}, {"action", &q.Action, true}, {"user", &q.User, false}, {"client_ip", &q.ClientIP, false}} {
+	}{{"key", &q.Key, true}, {"service", &q.Service, true}, {"action", &q.Action, true}, {"user", &q.User, false}, {"client_ip", &q.ClientIP, false}, {"claims", &q.Claims, false}} {
 		given := values[p.name]
 		delete(values, p.name)
 		switch {
@@ -62,6 +67,9 @@ func question(raw string) (q explain.Question, wrong []parameter) {
 	}
 	if _, err := netip.ParseAddr(q.ClientIP); q.ClientIP != "" && err != nil {
 		wrong = append(wrong, parameter{"client_ip", "is not an IP address"})
+	}
+	if q.Claims != "" && !explain.IsCaller(q.Key) {
+		wrong = append(wrong, parameter{"claims", "is for a key=oidc:ISSUER#SUBJECT, and says nothing of a key"})
 	}
 	others := make([]string, 0, len(values))
 	for name := range values {

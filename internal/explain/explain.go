@@ -7,12 +7,19 @@
 // it decides.
 package explain
 
+import "strings"
+
 // Question is a call that somebody might make.
 type Question struct {
-	Key, Service, Action string
+	Key, Service, Action string // Key: the id of a key, or oidc:ISSUER#SUBJECT
+	Claims               string // JSON: what else a caller's token says; "": nothing
 	User                 string // on whose behalf; "": nobody's
 	ClientIP             string // the caller's address; "": not said
 }
+
+// IsCaller reports whether a key of a Question is the name of a caller of an issuer: no
+// key's id has a colon.
+func IsCaller(key string) bool { return strings.HasPrefix(key, "oidc:") }
 
 // PerProcess is what every Answer says of its limits.
 const PerProcess = "per process: N replicas admit up to N times as much"

@@ -39,14 +39,19 @@ type Explainer struct {
 	Running *Gateway
 }
 
-// Explain answers for a call of key that comes at now. unserved is why the
-// gateway does not take the key, as for one that was revoked; "": it does.
+// Explain answers for a call of key that comes at now, which may be that of a caller of
+// an issuer. unserved is why the gateway does not take the key, as for one that was
+// revoked; "": it does.
 func (x Explainer) Explain(q explain.Question, key *identity.Key, unserved string, now time.Time) (explain.Answer, error) {
 	a := explain.Answer{
 		Key: key.ID, KeyFrom: key.Origin, Service: q.Service, Action: q.Action, User: q.User,
 		LimitsAre: explain.PerProcess, Limits: []explain.Limit{}, Rules: []explain.Rule{},
 	}
-	keys, err := identity.NewDirectory([]*identity.Key{key})
+	var known []*identity.Key
+	if key.Issuer == "" { // others are in no directory
+		known = append(known, key)
+	}
+	keys, err := identity.NewDirectory(known)
 	if err != nil {
 		return a, err
 	}
@@ -57,7 +62,9 @@ func (x Explainer) Explain(q explain.Question, key *identity.Key, unserved strin
 	if x.Running != nil {
 		v.date(x.Running.current.Load().limits(), x.Nanos.Nanos())
 	}
-	key = keys.ByID(key.ID)
+	if key.Issuer == "" {
+		key = keys.ByID(key.ID)
+	}
 	account := v.account(key)
 	call := &Call{In: &http.Request{}, Key: key, Act: act{Service: q.Service, Action: q.Action, Principal: q.User}}
 
@@ -111,7 +118,7 @@ func (x Explainer) admission(v *view, key *identity.Key, tenant *ratelimit.Ref, 
 	bucket := v.account(key).at(v.services[service.Name], key)
 	limits := []explain.Limit{
 		x.rate(5, tenant, tenant.Partition(), ofTenant),
-		x.rate(5, bucket, "key:"+key.ID+" at "+service.Name, ofService),
+		x.rate(5, bucket, v.account(key).key.Partition()+" at "+service.Name, ofService),
 	}
 	limits[1].Limit, limits[1].Policy = ratelimit.KindService.String(), policy(ratelimit.KindService)
 
@@ -224,6 +231,13 @@ func ownRate(in *registry.Snapshot, key *identity.Key) *registry.Rate {
 			return k.Rate
 		}
 	}
+	for i := range in.Issuers {
+		for _, g := range in.Issuers[i].Grants() {
+			if key.Issuer == in.Issuers[i].Issuer && g.Pos.String() == key.Origin {
+				return g.Rate
+			}
+		}
+	}
 	if key.Limits == nil {
 		return nil
 	}
@@ -268,6 +282,9 @@ func whyOutOfScope(in *registry.Snapshot, key *identity.Key, q explain.Question)
 // listed names the first of a list, which may be thousands.
 func listed(names []string) string {
 	const shown = 10
+	if len(names) == 0 {
+		return "none"
+	}
 	if len(names) <= shown {
 		return strings.Join(names, ", ")
 	}

@@ -1,11 +1,53 @@
 package oidc
 
 import (
+	"errors"
+	"fmt"
+	"strings"
 	"time"
+
+	"github.com/go-json-experiment/json"
 
 	"agentgw/internal/identity"
 	"agentgw/internal/registry"
 )
+
+// ErrCaller and ErrClaims are what Explained refuses with: no caller of these issuers
+// has that name; and no token of his could say that.
+var (
+	ErrCaller = errors.New("is no caller of an issuer of the registry (oidc:ISSUER#SUBJECT)")
+	ErrClaims = errors.New("are not one JSON object, each member once, that a token of this caller could have")
+)
+
+// Explained returns what a caller, by the name that he is known by, would be given for
+// a token with these claims, which are JSON and may be empty: for explaining, as no
+// token is looked at and nothing is verified. It is good at any time.
+func Explained(entries []registry.Issuer, conditions Conditions, name, says string) (*identity.Key, error) {
+	for n := range entries {
+		e := &entries[n]
+		subject, ok := strings.CutPrefix(name, identity.CallerID(e.Issuer, ""))
+		if !ok || !nameable(subject) {
+			continue
+		}
+		c := claims{}
+		if says != "" && json.Unmarshal([]byte(says), &c) != nil || c == nil {
+			return nil, ErrClaims
+		}
+		for claim, want := range map[string]any{"iss": e.Issuer, "sub": subject} {
+			if has, ok := c[claim]; ok && has != want {
+				return nil, fmt.Errorf("%w: its %s is another", ErrClaims, claim)
+			}
+			c[claim] = want
+		}
+		s, err := (&issuer{entry: e, conditions: conditions}).caller(c, time.Time{})
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrClaims, err)
+		}
+		s.Key.NotAfter = time.Time{}
+		return s.Key, nil
+	}
+	return nil, ErrCaller
+}
 
 // caller is who c is of, with the scope that the registry gives to such claims:
 // that of the first of the entry's scopes that holds, else the entry's own. Without
