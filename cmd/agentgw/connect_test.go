@@ -34,6 +34,7 @@ type op struct {
 	seen   []string // Authorization at the service
 	deny   bool
 	iss    string
+	answer string // of the token endpoint, in the place of its own
 }
 
 func newOP(t *testing.T) *op {
@@ -67,6 +68,10 @@ func newOP(t *testing.T) *op {
 			return
 		}
 		p.query = nil // a code is good once
+		if p.answer != "" {
+			_, _ = io.WriteString(w, p.answer)
+			return
+		}
 		_ = json.NewEncoder(w).Encode(map[string]any{"access_token": fmt.Sprint("access-canary-", p.tokens), "refresh_token": "refresh-canary", "token_type": "bearer", "expires_in": 3600})
 	})
 	mux.HandleFunc("GET /mail", func(_ http.ResponseWriter, r *http.Request) {
@@ -289,6 +294,13 @@ func TestWhatConnectsNothing(t *testing.T) {
 		t.Errorf("denied: %d %s", status, text)
 	}
 	p.deny = false
+	both := url.Values{"error": {"access_denied"}}
+	for k, v := range own {
+		both[k] = v
+	}
+	if status, text, _ := other.open(base + "/oauth/mail/callback?" + both.Encode()); status != 403 {
+		t.Errorf("an error beside the code: %d %s", status, text)
+	}
 	for name, address := range map[string]string{
 		"an unknown link": base + "/oauth/mail/start?link=" + strings.Repeat("A", 26), "no link": base + "/oauth/mail/start",
 		"of no service": base + "/oauth/none/start?link=" + link[strings.Index(link, "link=")+5:], "of a service without accounts": strings.Replace(link, "/mail/", "/plain/", 1),
@@ -317,6 +329,74 @@ func TestWhatConnectsNothing(t *testing.T) {
 	}
 	if limited < 20 {
 		t.Errorf("of 60 requests beyond 40 a minute %d were limited", limited)
+	}
+}
+
+// TestWhomAnotherSiteHasSent is asked first, in a page that does nothing by itself: a
+// stranger could have sent her with a link that is for himself.
+func TestWhomAnotherSiteHasSent(t *testing.T) {
+	b, p := newBench(t, ""), newOP(t)
+	base, _, _ := connecting(t, b, p)
+	stdout, _ := b.want(exitDone, "credentials", "link", "--service", "mail", "--user", `<b>"mallory"`)
+	link := strings.TrimSpace(stdout)
+	open := func(alice *browser, address, site string) (int, string, http.Header) {
+		r, err := http.NewRequest(http.MethodGet, address, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Sec-Fetch-Site", site)
+		res, err := alice.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = res.Body.Close() }()
+		text, err := io.ReadAll(res.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res.StatusCode, string(text), res.Header
+	}
+	for _, site := range []string{"cross-site", "same-site"} {
+		alice := newBrowser(t)
+		status, text, header := open(alice, link, site)
+		if status != 200 || len(alice.hops) != 0 || len(header["Set-Cookie"]) != 0 || p.query != nil {
+			t.Fatalf("%s: %d, %d hops, %v\n%s", site, status, len(alice.hops), header, text)
+		}
+		if !strings.Contains(text, "the user &lt;b&gt;&#34;mallory&#34;.") || strings.Contains(text, "<b>") || !strings.HasPrefix(header.Get("Content-Type"), "text/html") ||
+			header.Get("Cache-Control") != "no-store" || !strings.Contains(header.Get("Content-Security-Policy"), "frame-ancestors 'none'") || header.Get("Referrer-Policy") != "no-referrer" {
+			t.Errorf("%s: %v\n%s", site, header, text)
+		}
+		if status, _, _ := open(newBrowser(t), base+"/oauth/mail/start?link=none", site); status != 404 {
+			t.Errorf("%s, no link: %d", site, status)
+		}
+	}
+	alice := newBrowser(t)
+	_, text, _ := open(alice, link, "cross-site")
+	_, on, _ := strings.Cut(text, `href="`)
+	on, _, _ = strings.Cut(on, `"`)
+	if status, text, _ := open(alice, base+"/oauth/mail/start"+on, "same-origin"); status != 200 || !strings.HasPrefix(text, "The account is connected") {
+		t.Errorf("she goes on to %q: %d %s", on, status, text)
+	}
+	link = b.link()
+	if status, text, _ := open(newBrowser(t), link, "none"); status != 200 || !strings.HasPrefix(text, "The account is connected") {
+		t.Errorf("opened by herself: %d %s", status, text)
+	}
+}
+
+// TestTokensThatCannotBeUsed connect nothing, and that is the fault of who gave them.
+func TestTokensThatCannotBeUsed(t *testing.T) {
+	b, p := newBench(t, ""), newOP(t)
+	connecting(t, b, p)
+	for _, p.answer = range []string{
+		"<html>", `{"access_token":"a","token_type":"mac"}`, `{"access_token":["a"],"token_type":"bearer"}`, `{"access_token":"a\nb","token_type":"bearer"}`,
+		strings.Repeat(" ", 2<<20),
+	} {
+		if status, text, _ := newBrowser(t).open(b.link()); status != 502 || !strings.Contains(text, "gave no access") {
+			t.Errorf("%.40s: %d %s", p.answer, status, text)
+		}
+	}
+	if stdout, _ := b.want(exitDone, "credentials", "list"); strings.Contains(stdout, "alice") {
+		t.Errorf("the list is\n%s", stdout)
 	}
 }
 

@@ -3,6 +3,9 @@ package gateway
 import (
 	"context"
 	"errors"
+	"fmt"
+	"html"
+	"io"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -16,6 +19,7 @@ import (
 
 // Connector connects people's accounts: see vault.Links.
 type Connector interface {
+	For(ctx context.Context, service, link string) (vault.Ref, error)
 	Begin(ctx context.Context, service, link string) (cookie string, a oauth.Authorization, err error)
 	Returned(service, cookie, state string) bool
 	Finish(ctx context.Context, service, cookie, code, redirect string, form vault.Form) (vault.Ref, error)
@@ -41,13 +45,38 @@ var (
 )
 
 func (p page) write(w http.ResponseWriter) {
-	text := p.text + "\n"
+	writePage(w, p.status, "text/plain", p.text+"\n")
+}
+
+func writePage(w http.ResponseWriter, status int, media, text string) {
 	h := w.Header()
-	h.Set("Content-Type", "text/plain; charset=utf-8")
+	h.Set("Content-Type", media+"; charset=utf-8")
 	h.Set("Content-Length", strconv.Itoa(len(text)))
 	safePage(h)
-	w.WriteHeader(p.status)
-	_, _ = w.Write([]byte(text)) // the person may be gone
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, text) // the person may be gone
+}
+
+// askFirst has a person say whether her account is to be connected, for whom.
+//
+// Whoever has a link for himself could have another's browser open it: where the
+// service grants access without asking again, her account would be his with no
+// hand of hers in it (RFC 9700 section 4.7, the other way round).
+func askFirst(w http.ResponseWriter, ref vault.Ref, link string) {
+	whom := "all users of this gateway"
+	if ref.User != "" {
+		whom = "the user " + ref.User
+	}
+	writePage(w, http.StatusOK, "text/html", fmt.Sprintf("<!doctype html><title>Connect an account</title>"+
+		"<p>Your account of %s is about to be connected, for %s. Go on if that is what you want, and close this window if it is not."+
+		"<p><a href=\"?link=%s\">Go on</a>\n", html.EscapeString(ref.Service), html.EscapeString(whom), url.QueryEscape(link)))
+}
+
+// sentByOthers reports whether a page of somebody else's sent the browser here, as browsers
+// tell (W3C Fetch Metadata). No page can have them tell otherwise.
+func sentByOthers(r *http.Request) bool {
+	site := r.Header.Get("Sec-Fetch-Site")
+	return site == "cross-site" || site == "same-site"
 }
 
 // safePage keeps an answer with a secret in its address out of caches, frames and
@@ -60,7 +89,8 @@ func safePage(h http.Header) {
 }
 
 // startConnecting is GET /oauth/{service}/start?link=SECRET: it sends a person who has
-// a link to where the account is. Fetching it uses nothing up.
+// a link to where the account is, and asks first whom another site has sent. Fetching
+// it uses nothing up.
 func (g *Gateway) startConnecting(w http.ResponseWriter, r *http.Request, name string) {
 	v, service, ok := g.connecting(w, r, name)
 	if !ok {
@@ -69,6 +99,15 @@ func (g *Gateway) startConnecting(w http.ResponseWriter, r *http.Request, name s
 	link, ok := single(r.URL.Query(), "link")
 	if service == nil || !ok {
 		pageInvalid.write(w)
+		return
+	}
+	if sentByOthers(r) {
+		ref, err := g.connector.For(r.Context(), name, link)
+		if err != nil {
+			g.notConnected(w, name, err)
+			return
+		}
+		askFirst(w, ref, link)
 		return
 	}
 	cookie, a, err := g.connector.Begin(r.Context(), name, link)
@@ -100,7 +139,7 @@ func (g *Gateway) finishConnecting(w http.ResponseWriter, r *http.Request, name 
 	}
 	base := v.settings.PeopleURL()
 	code, ok := single(query, "code")
-	if !ok {
+	if !ok || query.Has("error") { // never both (RFC 6749 section 4.1.2.1)
 		said, _ := single(query, "error")
 		g.log.Warn("an account was not connected", "service", name, "error", "access was not granted: "+oauth.Known(said))
 		pageRefused.write(w)
@@ -140,12 +179,11 @@ func (g *Gateway) addressOf(call *Call) *ratelimit.Ref {
 }
 
 func (g *Gateway) notConnected(w http.ResponseWriter, service string, err error) {
-	var refused *oauth.Error
 	switch {
 	case errors.Is(err, vault.ErrLink):
 		pageInvalid.write(w)
 		return
-	case errors.As(err, &refused), errors.Is(err, vault.ErrMissing), errors.Is(err, vault.ErrHost), errors.Is(err, vault.ErrRenewal):
+	case errors.Is(err, vault.ErrConnect), errors.Is(err, vault.ErrMissing), errors.Is(err, vault.ErrHost):
 		pageFailed.write(w)
 	default:
 		pageFault.write(w)

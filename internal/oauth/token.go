@@ -73,7 +73,6 @@ var (
 	errNoJSON  = errors.New("the token endpoint's answer is not a JSON object of unique names")
 	errNoToken = errors.New("the token endpoint's answer has no access_token")
 	errType    = errors.New("the token endpoint gave a token that is not a bearer token")
-	errLife    = errors.New("the token endpoint's expires_in is not a number of seconds")
 )
 
 // Exchange turns a code into a token.
@@ -162,31 +161,25 @@ func read(status int, body []byte) (Token, error) {
 		return Token{}, &Error{Status: status, Code: Known(code)}
 	case a.Access == "":
 		return Token{}, errNoToken
-	case !strings.EqualFold(a.Type, "bearer"):
+	case a.Type != "" && !strings.EqualFold(a.Type, "bearer"): // RFC 6749 requires it, and some leave it out
 		return Token{}, errType
 	}
-	life, ok := seconds(a.Life)
-	if !ok {
-		return Token{}, errLife
-	}
-	return Token{Access: secret.New(a.Access), Refresh: secret.New(a.Refresh), Life: life}, nil
+	return Token{Access: secret.New(a.Access), Refresh: secret.New(a.Refresh), Life: seconds(a.Life)}, nil
 }
 
 const maxLife = 100 * 365 * 24 * time.Hour
 
-// seconds reads expires_in, which some endpoints write as a text. More than a
-// hundred years is a hundred years; and 0 is over at once, not for ever.
-func seconds(v jsontext.Value) (life time.Duration, ok bool) {
-	if len(v) == 0 || string(v) == "null" {
-		return 0, true
+// seconds reads expires_in, which some endpoints write as a text, or as a fraction.
+// More than a hundred years is a hundred years; 0 and less is over at once, not for
+// ever; and what is no number is as if it were not told. An answer is not thrown away
+// for it: with it would go a refresh token, in the place of one that is spent.
+func seconds(v jsontext.Value) time.Duration {
+	n, err := strconv.ParseFloat(strings.Trim(string(v), `"`), 64)
+	switch {
+	case errors.Is(err, strconv.ErrRange) && n > 0, n > maxLife.Seconds():
+		return maxLife
+	case err != nil && n == 0, n != n:
+		return 0
 	}
-	text := strings.Trim(string(v), `"`)
-	if text == "" || strings.Trim(text, "0123456789") != "" {
-		return 0, false
-	}
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || n > int64(maxLife/time.Second) { // digits alone fail only by being too many
-		return maxLife, true
-	}
-	return max(time.Duration(n)*time.Second, 1), true
+	return max(time.Duration(n*float64(time.Second)), 1)
 }

@@ -66,6 +66,12 @@ func (l *Links) Begin(ctx context.Context, service, link string) (cookie string,
 	return cookie, l.authorization(service, cookie), nil
 }
 
+// For returns whose account a link connects. It uses nothing up. ErrLink.
+func (l *Links) For(ctx context.Context, service, link string) (Ref, error) {
+	found, err := l.store.FindLink(ctx, sha256.Sum256([]byte(link)), l.tokens.clock.Now())
+	return Ref{Service: found.Service, User: found.User}, l.judge(found, service, err)
+}
+
 // Returned reports whether a person came back who had begun with that cookie and was
 // sent off with that state. It uses nothing up.
 func (l *Links) Returned(service, cookie, state string) bool {

@@ -25,6 +25,9 @@ var (
 	ErrReconnect = errors.New("the account has to be connected again")
 	// ErrRenewal says that a token could not be renewed now, and may be later.
 	ErrRenewal = errors.New("the token could not be renewed")
+	// ErrConnect says that a token endpoint gave no token for a code, or none that
+	// can be used.
+	ErrConnect = errors.New("no token came for the code")
 )
 
 // stateReconnect is the state of an account whose refresh token is refused for good.
@@ -126,8 +129,11 @@ func (t *Tokens) fresh(ctx context.Context, ref Ref, form Form) (account, error)
 		t.renew(ref, form, a)
 		return a, nil
 	}
-	failed := t.wait(ctx, t.renew(ref, form, a))
+	failed, before := t.wait(ctx, t.renew(ref, form, a)), a.row.Version
 	a, err = t.vault.account(ref, form)
+	if err == nil && failed == nil && a.row.Version != before && a.Access == "" {
+		return t.fresh(ctx, ref, form) // stored anew meanwhile, by a refresh token that nobody has used
+	}
 	if err == nil && !a.alive(t.clock.Now()) {
 		if err = failed; err == nil {
 			err = fmt.Errorf("%w: the new one had no life left", ErrRenewal)
@@ -336,7 +342,7 @@ func (t *Tokens) keep(ctx context.Context, ref Ref, form Form, a account, token 
 }
 
 // Connect turns the code that a person came back with into the tokens of an account,
-// and stores them in the place of those that are there. Errors: of package oauth, of
+// and stores them in the place of those that are there. Errors: ErrConnect, those of
 // the store, and those of Open that say why there is no client secret.
 func (t *Tokens) Connect(ctx context.Context, ref Ref, form Form, code string, a oauth.Authorization) error {
 	client, err := t.vault.client(ref.Service, form.OAuth2)
@@ -346,8 +352,11 @@ func (t *Tokens) Connect(ctx context.Context, ref Ref, form Form, code string, a
 	ctx, cancel := clockwork.WithTimeout(ctx, t.clock, asking)
 	defer cancel()
 	token, err := client.Exchange(ctx, t.over(form.OAuth2.AllowPrivate), code, a)
+	if err == nil {
+		err = form.check(token.Access.Reveal())
+	}
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: %w", ErrConnect, err)
 	}
 	now := t.clock.Now()
 	r := newRecord(token, "", form.OAuth2.Host(), now, rand.Float64())
