@@ -14,14 +14,31 @@ import (
 // it again.
 var ErrTraces = errors.New("removed, but its bytes may still be in the files of the store, which another process is reading; do it again")
 
-// AddParamsKey stores a new key of a tenant. ErrExists: the tenant has one in
-// use; read again and use it. It does not move the generation: nobody has to act
-// on a key before he needs it, and then he finds it or is told ErrExists.
-func (s *SQLite) AddParamsKey(ctx context.Context, k ParamsKey) error {
-	r, err := s.db.ExecContext(ctx, `INSERT INTO params_keys (id, tenant, wrapper, wrapped, created_at, removed_at)
-		VALUES (?, ?, ?, ?, ?, 0) ON CONFLICT DO NOTHING`, k.ID, k.Tenant, k.Wrapper, k.Wrapped, nanos(k.CreatedAt))
-	if err := changed(r, err, ErrExists); err != nil {
-		return fmt.Errorf("params key of %q: %w", k.Tenant, err)
+// AddParamsKeys stores new keys of tenants in one step. ErrExists: some tenant has one
+// in use, and the keys of the others are stored; read again and use those. It does not
+// move the generation: nobody has to act on a key before he needs it, and then he
+// finds it or is told ErrExists.
+func (s *SQLite) AddParamsKeys(ctx context.Context, keys ...ParamsKey) error {
+	tx, err := s.db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }() // says ErrTxDone after Commit
+	var had []string
+	for _, k := range keys {
+		r, err := tx.ExecContext(ctx, `INSERT INTO params_keys (id, tenant, wrapper, wrapped, created_at, removed_at)
+			VALUES (?, ?, ?, ?, ?, 0) ON CONFLICT DO NOTHING`, k.ID, k.Tenant, k.Wrapper, k.Wrapped, nanos(k.CreatedAt))
+		if err = changed(r, err, ErrExists); errors.Is(err, ErrExists) {
+			had = append(had, k.Tenant)
+		} else if err != nil {
+			return fmt.Errorf("params key of %q: %w", k.Tenant, err)
+		}
+	}
+	if err := tx.Commit(); err != nil {
+		return err
+	}
+	if had != nil {
+		return fmt.Errorf("params keys of %q: %w", had, ErrExists)
 	}
 	return nil
 }

@@ -163,7 +163,7 @@ func TestARemovedKeyLeavesNoTrace(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := here.AddParamsKey(t.Context(), k); err != nil {
+		if err := here.AddParamsKeys(t.Context(), k); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -188,7 +188,7 @@ func TestARemovedKeyLeavesNoTrace(t *testing.T) {
 func TestARemovalThatCannotCleanSaysSo(t *testing.T) {
 	folder := t.TempDir()
 	s := open(t, folder)
-	if err := s.AddParamsKey(t.Context(), store.ParamsKey{ID: "1", Tenant: "t", Wrapped: []byte("wrapped-by-the-vault-key")}); err != nil {
+	if err := s.AddParamsKeys(t.Context(), store.ParamsKey{ID: "1", Tenant: "t", Wrapped: []byte("wrapped-by-the-vault-key")}); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.SetBusyTimeout(t.Context(), 20*time.Millisecond); err != nil {

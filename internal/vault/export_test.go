@@ -32,3 +32,10 @@ func (v *Vault) SealUnder(ctx context.Context, ref Ref, name, tenant, text strin
 	}
 	return v.Reload(ctx)
 }
+
+// Wanting is how many tenants wait for their key.
+func (s *Salts) Wanting() int {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return len(s.wanted)
+}

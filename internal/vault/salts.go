@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"hash"
+	"maps"
 	"sync"
 	"time"
 
@@ -28,7 +29,7 @@ var (
 // ParamsStore is what Salts needs of a store; see package store for the errors.
 type ParamsStore interface {
 	ParamsKeys(ctx context.Context) ([]store.ParamsKey, error)
-	AddParamsKey(ctx context.Context, k store.ParamsKey) error
+	AddParamsKeys(ctx context.Context, keys ...store.ParamsKey) error
 	RemoveParamsKey(ctx context.Context, tenant string, now time.Time) (store.ParamsKey, error)
 }
 
@@ -58,6 +59,7 @@ type Salts struct {
 	changing sync.Mutex // held over a read or a change of the store, lest an older one end last
 	mu       sync.RWMutex
 	inUse    map[string]*saltKey // by tenant
+	wanted   map[string]bool     // tenants whose first receipt waits for the store
 	failed   error               // why the newest key could not be kept; nil: it could
 	failedAt time.Time
 
@@ -101,7 +103,7 @@ type saltKey struct {
 // LoadSalts returns salts over s. ErrWrongKEK: its keys were wrapped by another
 // vault key.
 func LoadSalts(ctx context.Context, s ParamsStore, kek KEK, clock clockwork.Clock) (*Salts, error) {
-	salts := &Salts{store: s, kek: kek, clock: clock}
+	salts := &Salts{store: s, kek: kek, clock: clock, wanted: make(map[string]bool)}
 	if err := salts.Reload(ctx); err != nil {
 		return nil, err
 	}
@@ -167,35 +169,58 @@ func (s *Salts) find(tenant string) *saltKey {
 }
 
 // add makes the tenant's key, or takes that which another call or process made at
-// the same moment.
+// the same moment. Whoever is first makes those of all who wait: after a start with
+// many new tenants each would wait for the disk behind all others.
 func (s *Salts) add(ctx context.Context, tenant string) (*saltKey, error) {
+	s.mu.Lock()
+	s.wanted[tenant] = true
+	s.mu.Unlock()
 	s.changing.Lock()
 	defer s.changing.Unlock()
 	if k := s.find(tenant); k != nil {
 		return k, nil
 	}
-	row, key, err := newParamsKey(s.kek, tenant, s.clock.Now())
-	if err != nil {
-		return nil, err
-	}
-	err = s.store.AddParamsKey(ctx, row)
+	err := s.addWantedLocked(ctx, tenant)
 	if errors.Is(err, store.ErrExists) {
 		if err := s.reloadLocked(ctx); err != nil {
 			return nil, err
 		}
-		if k := s.find(tenant); k != nil {
-			return k, nil
+		if s.find(tenant) == nil {
+			return nil, fmt.Errorf("%w, and was deleted at once", err)
 		}
-		return nil, fmt.Errorf("%w, and was deleted at once", err)
-	}
-	if err != nil {
+	} else if err != nil {
 		return nil, err
 	}
-	k := newSaltKey(row.ID, key)
+	return s.find(tenant), nil
+}
+
+// addWantedLocked makes the keys of all tenants that want one, of which tenant is one.
+func (s *Salts) addWantedLocked(ctx context.Context, tenant string) error {
 	s.mu.Lock()
-	s.inUse[tenant] = k
+	wanted := s.wanted
+	s.wanted = make(map[string]bool)
+	wanted[tenant] = true // it may have waited for one who failed
+	var rows []store.ParamsKey
+	made := make(map[string]*saltKey, len(wanted))
+	for t := range wanted {
+		if s.inUse[t] != nil {
+			continue // made in between
+		}
+		row, key, err := newParamsKey(s.kek, t, s.clock.Now())
+		if err != nil {
+			s.mu.Unlock()
+			return err
+		}
+		rows, made[t] = append(rows, row), newSaltKey(row.ID, key)
+	}
 	s.mu.Unlock()
-	return k, nil
+	if err := s.store.AddParamsKeys(ctx, rows...); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	maps.Copy(s.inUse, made)
+	s.mu.Unlock()
+	return nil
 }
 
 func newSaltKey(id string, key [kekSize]byte) *saltKey {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -109,6 +110,12 @@ func (o *opening) ask() error {
 	return o.err
 }
 
+func (o *opening) askedSoFar() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.asked
+}
+
 func (o *opening) ParamsKeys(ctx context.Context) ([]store.ParamsKey, error) {
 	if err := o.ask(); err != nil {
 		return nil, err
@@ -116,14 +123,14 @@ func (o *opening) ParamsKeys(ctx context.Context) ([]store.ParamsKey, error) {
 	return o.SQLite.ParamsKeys(ctx)
 }
 
-func (o *opening) AddParamsKey(ctx context.Context, k store.ParamsKey) error {
+func (o *opening) AddParamsKeys(ctx context.Context, keys ...store.ParamsKey) error {
 	if err := o.ask(); err != nil {
 		return err
 	}
 	if o.late != nil {
 		o.late()
 	}
-	return o.SQLite.AddParamsKey(ctx, k)
+	return o.SQLite.AddParamsKeys(ctx, keys...)
 }
 
 // TestSaltsAskTheStoreOnce: a crowd at a new tenant makes one key, and from then on
@@ -151,6 +158,65 @@ func TestSaltsAskTheStoreOnce(t *testing.T) {
 	saltOf(t, salts, "tenant:acme", "r") // is kept
 	o.err = nil
 	saltOf(t, salts, "tenant:new", "r")
+}
+
+// TestManyNewTenantsWaitForTheStoreOnce: while one waits for the store, those who come
+// are gathered, and have their keys in one step; if that fails, each is told, and has
+// its key when the store is back.
+func TestManyNewTenantsWaitForTheStoreOnce(t *testing.T) {
+	o := &opening{SQLite: openStore(t, t.TempDir())}
+	salts := loadSalts(t, o)
+	const tenants = 100
+	asked := func(failing error) (int, int64) {
+		o.asked, o.err = 0, nil
+		var once sync.Once
+		o.late = func() {
+			once.Do(func() {
+				for end := time.Now().Add(10 * time.Second); salts.Wanting() < tenants; time.Sleep(time.Millisecond) {
+					if time.Now().After(end) {
+						t.Errorf("%d tenants wait", salts.Wanting())
+						return
+					}
+				}
+				o.mu.Lock()
+				o.err = failing // of whoever asks next
+				o.mu.Unlock()
+			})
+		}
+		var failed atomic.Int64
+		var wg sync.WaitGroup
+		salt := func(tenant string) {
+			if _, _, err := salts.Salt(tenant, "r"); errors.Is(err, failing) && err != nil {
+				failed.Add(1)
+			} else if err != nil {
+				t.Error(err)
+			}
+		}
+		wg.Go(func() { salt(fmt.Sprint("first ", failing)) })
+		for i := range tenants {
+			wg.Go(func() {
+				for salts.Wanting() == 0 && o.askedSoFar() == 0 {
+					time.Sleep(time.Millisecond)
+				}
+				salt(fmt.Sprint("tenant:", i))
+			})
+		}
+		wg.Wait()
+		return o.asked, failed.Load()
+	}
+	if n, failed := asked(errors.New("full")); failed != tenants {
+		t.Errorf("the store fails: asked %d times, %d of %d were told", n, failed, tenants)
+	}
+	if n, failed := asked(nil); n != 2 || failed != 0 {
+		t.Errorf("asked %d times, %d failed", n, failed)
+	}
+	after := loadSalts(t, o)
+	for i := range tenants {
+		ours, key := saltOf(t, salts, fmt.Sprint("tenant:", i), "r")
+		if theirs, k := saltOf(t, after, fmt.Sprint("tenant:", i), "r"); ours != theirs || key != k {
+			t.Errorf("tenant %d: another key is stored", i)
+		}
+	}
 }
 
 // TestSaltAllocates: on the way of each call no more than a slice for the sum.

@@ -40,7 +40,7 @@ type Store interface {
 	RewrapDataKey(ctx context.Context, was string, k store.DataKey) error
 	RewrapParamsKey(ctx context.Context, was string, k store.ParamsKey) error
 
-	AddParamsKey(ctx context.Context, k store.ParamsKey) error
+	AddParamsKeys(ctx context.Context, keys ...store.ParamsKey) error
 	ParamsKeys(ctx context.Context) ([]store.ParamsKey, error)
 	RemoveParamsKey(ctx context.Context, tenant string, now time.Time) (store.ParamsKey, error)
 
@@ -374,7 +374,7 @@ func rewrapping(t *testing.T, a, b Store) {
 	p := store.ParamsKey{ID: "p", Tenant: "t", Wrapper: "old", Wrapped: []byte{2}, CreatedAt: noon}
 	must(t, a.AddDataKey(t.Context(), d))
 	must(t, a.AddDataKey(t.Context(), other))
-	must(t, a.AddParamsKey(t.Context(), p))
+	must(t, a.AddParamsKeys(t.Context(), p))
 	root := store.Root{ID: "r", Wrapper: "old", Wrapped: []byte{5}, CreatedAt: noon}
 	must(t, a.AddRoot(t.Context(), root, ""))
 	before, err := a.Generation(t.Context())
@@ -452,12 +452,12 @@ func paramsKeys(t *testing.T, a, b Store) {
 	two, other := one, one
 	two.ID, two.Wrapped = "2", []byte{3}
 	other.ID, other.Tenant = "3", "tenant:A"
-	must(t, a.AddParamsKey(t.Context(), one))
-	must(t, b.AddParamsKey(t.Context(), other))
-	mustBe(t, b.AddParamsKey(t.Context(), two), store.ErrExists) // it has one
+	must(t, a.AddParamsKeys(t.Context(), one))
+	must(t, b.AddParamsKeys(t.Context(), other))
+	mustBe(t, b.AddParamsKeys(t.Context(), two), store.ErrExists) // it has one
 	again := other
 	again.Tenant = "tenant:b"
-	mustBe(t, a.AddParamsKey(t.Context(), again), store.ErrExists) // so is the id
+	mustBe(t, a.AddParamsKeys(t.Context(), again), store.ErrExists) // so is the id
 	removed, err := b.RemoveParamsKey(t.Context(), "tenant:a", noon.Add(1))
 	must(t, err)
 	gone := one
@@ -467,8 +467,8 @@ func paramsKeys(t *testing.T, a, b Store) {
 	}
 	_, err = a.RemoveParamsKey(t.Context(), "tenant:a", noon.Add(2))
 	mustBe(t, err, store.ErrNotFound)
-	mustBe(t, a.AddParamsKey(t.Context(), one), store.ErrExists) // an id is of one key for ever
-	must(t, a.AddParamsKey(t.Context(), two))
+	mustBe(t, a.AddParamsKeys(t.Context(), one), store.ErrExists) // an id is of one key for ever
+	must(t, a.AddParamsKeys(t.Context(), two))
 	got, err := b.ParamsKeys(t.Context())
 	must(t, err)
 	if d := cmp.Diff([]store.ParamsKey{other, gone, two}, got); d != "" {
@@ -556,7 +556,7 @@ func generation(t *testing.T, a, b Store) {
 		{"remove", func() error { return b.RemoveCredential(ctx, "s", "") }, nil},
 		{"remove none", func() error { return b.RemoveCredential(ctx, "s", "") }, store.ErrNotFound},
 		{"remove a params key", func() error {
-			must(t, a.AddParamsKey(ctx, store.ParamsKey{ID: "p", Tenant: "t", Wrapped: []byte{1}}))
+			must(t, a.AddParamsKeys(ctx, store.ParamsKey{ID: "p", Tenant: "t", Wrapped: []byte{1}}))
 			if g, err := a.Generation(ctx); err != nil || g != 8 {
 				t.Errorf("%d, %v: nobody has to act on a new params key", g, err)
 			}
