@@ -89,6 +89,27 @@ func TestRequestsForTokens(t *testing.T) {
 	}
 }
 
+// once is a transport that looks whether a request could be sent twice.
+type once func(*http.Request) (*http.Response, error)
+
+func (o once) RoundTrip(r *http.Request) (*http.Response, error) { return o(r) }
+
+// TestARequestCannotBeSentAgain, by net/http neither, which does so where it can have
+// the body anew: a code or a refresh token may have been spent by then.
+func TestARequestCannotBeSentAgain(t *testing.T) {
+	client, _ := endpoint(t, 200, good)
+	sent := 0
+	_, err := client.Renew(t.Context(), once(func(r *http.Request) (*http.Response, error) {
+		if sent++; r.GetBody != nil || r.Body == nil || r.Header.Get("Idempotency-Key") != "" {
+			t.Error("it could")
+		}
+		return http.DefaultTransport.RoundTrip(r)
+	}), secret.New("rt"))
+	if err != nil || sent != 1 {
+		t.Errorf("sent %d times, %v", sent, err)
+	}
+}
+
 func TestAnswersOfTokenEndpoints(t *testing.T) {
 	const hour = time.Hour
 	for _, c := range []struct {

@@ -114,6 +114,9 @@ func (v *Vault) account(ref Ref, form Form) (account, error) {
 	if err := json.Unmarshal([]byte(text), &a.record); err != nil {
 		return a, ErrCorrupt // and not the decoder's words, which may quote it
 	}
+	if form.OAuth2.OfItself {
+		a.Refresh = "" // one that a server gave all the same (RFC 6749 section 4.4.3) is of no use: nobody could connect anything
+	}
 	if a.Refresh != "" && a.Host != form.OAuth2.Host() {
 		return a, fmt.Errorf("%w: its refresh token came from %s and not from %s; connect the account again", ErrHost, a.Host, form.OAuth2.Host())
 	}
