@@ -228,6 +228,12 @@ func (s *server) accept() {
 		Handler: admin.Handler(s.metrics, s.adminToken, operations{s}), ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout: time.Minute, WriteTimeout: 30 * time.Second, ErrorLog: quiet,
 	}
+	// Without TLS a client that begins with the preface of HTTP/2 speaks that
+	// (RFC 9113, section 3.3); there is no upgrade to it.
+	s.agents.Protocols = new(http.Protocols)
+	s.agents.Protocols.SetHTTP1(true)
+	s.agents.Protocols.SetHTTP2(true)
+	s.agents.Protocols.SetUnencryptedHTTP2(true)
 	agents := hangup.Listener(s.agentsListener)
 	if s.certificate != nil {
 		agents = hangup.TLSListener(s.agentsListener, &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: s.certificate.get}, s.agents.ReadHeaderTimeout)

@@ -21,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"agentgw/internal/hangup"
 	"agentgw/internal/identity"
 )
 
@@ -38,7 +39,8 @@ func wide(id string) *identity.Key {
 	return &identity.Key{ID: id, Services: []string{"*"}, Users: []string{"*"}, Tenant: "wide", Limits: &identity.Limits{RPS: 100000, Burst: 100000}}
 }
 
-// front serves the world's gateway anew: over TLS with HTTP/2, or in plain text.
+// front serves the world's gateway anew: over TLS with HTTP/2, or in plain text, with
+// HTTP/2 ("h2c") or without.
 func (w *world) front(protocol string) {
 	w.server.Close()
 	w.server = httptest.NewUnstartedServer(w.gateway.Handler())
@@ -46,6 +48,17 @@ func (w *world) front(protocol string) {
 	if protocol == "HTTP/2" {
 		w.server.EnableHTTP2 = true
 		w.server.StartTLS()
+	} else if protocol == "h2c" {
+		w.server.Listener = hangup.Listener(w.server.Listener)
+		w.server.Config.ReadHeaderTimeout = 10 * time.Second
+		w.server.Config.Protocols = new(http.Protocols)
+		w.server.Config.Protocols.SetHTTP1(true)
+		w.server.Config.Protocols.SetUnencryptedHTTP2(true)
+		w.server.Start()
+		spoken := new(http.Protocols)
+		spoken.SetUnencryptedHTTP2(true)
+		w.server.Client().Transport = &http.Transport{Protocols: spoken, DisableCompression: true}
+		w.t.Cleanup(w.server.Client().CloseIdleConnections)
 	} else {
 		w.server.Config.ConnState = func(c net.Conn, state http.ConnState) {
 			if state == http.StateNew {

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -49,6 +50,9 @@ func (w *world) post(method, target string, body io.Reader, length int64, header
 	return w.server.Client().Transport.RoundTrip(r)
 }
 
+// fronts are the protocols by which agents reach the gateway.
+var fronts = append(slices.Clone(protocols), "h2c")
+
 // echo answers with each part of a request as it comes.
 func echo(rw http.ResponseWriter, r *http.Request) {
 	_ = http.NewResponseController(rw).EnableFullDuplex()
@@ -68,7 +72,7 @@ func echo(rw http.ResponseWriter, r *http.Request) {
 // whether the length of the request is told or not.
 func TestProxyStreamsBothWays(t *testing.T) {
 	const parts, size = 20, 5000
-	for _, protocol := range protocols {
+	for _, protocol := range fronts {
 		for _, length := range []int64{-1, parts * size} {
 			t.Run(fmt.Sprint(protocol, length), func(t *testing.T) {
 				w := uploadWorld(t, echo, nil)
@@ -112,7 +116,7 @@ func TestProxyStreamsBothWays(t *testing.T) {
 // not want the rest of is the agent's, whole.
 func TestProxyAnswersBeforeTheRequestHasEnded(t *testing.T) {
 	const size = 8 << 20
-	for _, protocol := range protocols {
+	for _, protocol := range fronts {
 		w := uploadWorld(t, func(rw http.ResponseWriter, _ *http.Request) {
 			_ = http.NewResponseController(rw).EnableFullDuplex()
 			rw.WriteHeader(http.StatusUnauthorized)
@@ -194,7 +198,7 @@ func TestProxyBoundsTheBody(t *testing.T) {
 	if n := w.upstreamRequests(); n != 0 {
 		t.Errorf("the upstream saw %d requests", n)
 	}
-	for _, protocol := range protocols {
+	for _, protocol := range fronts {
 		w.front(protocol)
 		res, err := w.post("PUT", "any/x", strings.NewReader(strings.Repeat("x", 200_000)), -1)
 		if err != nil || res.StatusCode != 200 || ended.Swap(0) != 1 || seen.Load() != 200_000 {
@@ -428,7 +432,7 @@ func TestProxyAnswersWithoutABody(t *testing.T) {
 		return err == nil
 	})
 	g := wired(t, w, uploadRegistry)
-	for _, protocol := range protocols {
+	for _, protocol := range fronts {
 		g.front(protocol)
 		for range 2 {
 			for method, paths := range map[string]map[string]int{"HEAD": {"head": 200}, "GET": {"none": 204, "same": 304, "empty": 200}, "POST": {"none": 204, "empty": 200}} {
