@@ -66,7 +66,7 @@ func (b *bench) run(stdin string, args ...string) (code int, stdout, stderr stri
 	b.t.Helper()
 	var out, errs strings.Builder
 	c := &cli{stdin: strings.NewReader(stdin), stdout: &out, stderr: &errs, environ: b.env}
-	code = c.run(args)
+	code = c.run(append([]string{}, args...)) // without any it would take those of the test
 	return code, out.String(), errs.String()
 }
 

@@ -63,7 +63,7 @@ func TestChangesReachARunningGateway(t *testing.T) {
 	soon := func(what, want string) {
 		t.Helper()
 		var got string
-		for end := time.Now().Add(2 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		for passed := napping(t); passed() < 2*time.Second; time.Sleep(20 * time.Millisecond) {
 			r, err := http.NewRequest("POST", "http://"+s.agentsListener.Addr().String()+"/v1/act",
 				strings.NewReader(`{"service":"tools","action":"search","params":{"q":"x"}}`))
 			if err != nil {

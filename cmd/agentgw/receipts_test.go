@@ -494,7 +494,7 @@ func TestReceiptsOfARunningGateway(t *testing.T) {
 		b.add(l, call(receipts.KindOutcome, id))
 		newest := string(l.Checkpoint())
 		var out string
-		for end := time.Now().Add(5 * time.Second); out != newest && time.Now().Before(end); {
+		for end := time.Now().Add(time.Minute); out != newest && time.Now().Before(end); {
 			if out, errs = b.want(exitDone, "receipts", "checkpoint"); errs != "" {
 				t.Fatal(errs)
 			}
@@ -522,7 +522,7 @@ func TestReceiptsTailFollows(t *testing.T) {
 	lines := func(n int) []string {
 		t.Helper()
 		var all []string
-		for end := time.Now().Add(10 * time.Second); len(all) < n; time.Sleep(5 * time.Millisecond) {
+		for end := time.Now().Add(time.Minute); len(all) < n; time.Sleep(5 * time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatalf("%d lines, want %d:\n%s", len(all), n, out.String())
 			}

@@ -87,7 +87,7 @@ func (r *reloads) makeAndRevoke(id string) {
 		return
 	}
 	until := func(want int) {
-		for end := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
 			switch status := r.call(made.Key); {
 			case status == want:
 				return

@@ -339,6 +339,21 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	}
 }
 
+// napping measures time in naps of 10 ms: where the program promises to have done
+// something within seconds, a machine that is too busy for that has the naps last
+// longer too.
+func napping(t *testing.T) (passed func() time.Duration) {
+	const nap = 10 * time.Millisecond
+	var naps atomic.Int64
+	go func() {
+		for t.Context().Err() == nil {
+			time.Sleep(nap)
+			naps.Add(1)
+		}
+	}()
+	return func() time.Duration { return time.Duration(naps.Load()) * nap }
+}
+
 // TestReloadByItself: a changed file is in force without anybody asking.
 func TestReloadByItself(t *testing.T) {
 	r := newReloading(t, "{rps: 0.01, burst: 1, max_inflight: 0}")

@@ -180,7 +180,7 @@ func scriptMode(ts *testscript.TestScript, _ bool, args []string) {
 func scriptUntil(ts *testscript.TestScript, _ bool, args []string) {
 	n, err := strconv.Atoi(args[1])
 	ts.Check(err)
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		if text, err := os.ReadFile(ts.MkAbs(args[0])); err == nil && strings.Count(string(text), args[2]) >= n {
 			return
 		}
@@ -205,7 +205,7 @@ func scriptTerm(ts *testscript.TestScript, _ bool, _ []string) {
 
 // scriptDraining waits, bounded, until the gateway has heard of its end.
 func scriptDraining(ts *testscript.TestScript, _ bool, args []string) {
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		if res, err := http.Get("http://" + args[0] + "/readyz"); err == nil {
 			_ = res.Body.Close()
 			if res.StatusCode == http.StatusServiceUnavailable {

@@ -221,7 +221,7 @@ func (r *reloads) across(turn int) (goOn func()) {
 		})
 		select {
 		case <-body.asked: // by a 100 (Continue), which comes when it is read
-		case <-time.After(10 * time.Second):
+		case <-time.After(time.Minute):
 			r.t.Error("the gateway does not ask for a body")
 		}
 	}

@@ -260,7 +260,7 @@ func TestEventsDoNotWaitForTheScan(t *testing.T) {
 			<-next
 		}
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	res, err := g.server.Client().Do(g.request(ctx, "k", `{"service":"bearer","action":"get","params":{"how":"x"}}`))
 	if err != nil {

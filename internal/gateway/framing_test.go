@@ -243,13 +243,14 @@ func TestLargeBodyUnasked(t *testing.T) {
 // with the connection; one that is slow but comes does not, and its call may
 // take as long as it takes.
 func TestClientThatStopsSending(t *testing.T) {
+	t.Parallel()
 	release := make(chan struct{})
 	w := newWire(t, "", func(c net.Conn, _ string) bool {
 		<-release
 		_, err := io.WriteString(c, helloBytes)
 		return err == nil
 	})
-	const stall = 300 * time.Millisecond
+	const stall = time.Second
 	g := setup{registry: headered(w.url()), vault: fullVault(t), settings: func(s *config.Settings) { s.ClientStall = stall }}.world(t, hello, tireless("k"))
 	p := g.dial()
 	p.write(strings.TrimSuffix(g.raw(bareCall), bareCall[10:]))

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net/http"
+	"net/http/httptrace"
 	"slices"
 	"strings"
 	"sync"
@@ -26,6 +27,12 @@ import (
 // that arrives gets its first slot within the time that a slot is held on average,
 // and then its share, a fifth. It is the slots' time that they share: also of three
 // slots, which cannot be divided, and where the calls of one last ten times as long.
+//
+// The short form has to hold on a machine that is busy with something else, which
+// moves a share by some points, in one second and a half by others than in the next,
+// and lets a call wait for the processor. So it measures until the shares are as they
+// have to be, ten times at most, and how soon the fourth has its slot it counts in
+// calls: those of a queue that is served in turn would be two hundred.
 func TestSlotsAreSharedByWeight(t *testing.T) {
 	const hold = 500 * time.Millisecond
 	if drills(0, 1) == 0 {
@@ -61,12 +68,17 @@ func shareSlots(t *testing.T, pool string, sharedSlots int, holds map[string]tim
 	held := map[string]time.Duration{} // slot time within the stretch that is measured
 	var from, until time.Time
 	begun, running, peak := map[string]time.Time{}, 0, 0
+	calls, asked, others := 0, -1, 0 // that had a slot: in all, when the fourth asked, and from then until it had one
 	up := func(rw http.ResponseWriter, r *http.Request) {
 		tenant, start := strings.TrimPrefix(r.URL.Path, "/get/"), time.Now()
 		mu.Lock()
 		if begun[tenant].IsZero() {
 			begun[tenant] = start
+			if asked >= 0 {
+				others = calls - asked
+			}
 		}
+		calls++
 		running++
 		peak = max(peak, running)
 		mu.Unlock()
@@ -106,12 +118,13 @@ func shareSlots(t *testing.T, pool string, sharedSlots int, holds map[string]tim
 	ctx, stop := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	var failed atomic.Int64
-	arrive := func(tenant string) {
+	arrive := func(tenant string, wrote func(httptrace.WroteRequestInfo)) {
 		body := strings.Replace(plainCall("tools", ""), `"1"`, `"`+tenant+`"`, 1)
 		for range 2 * sharedSlots {
 			wg.Go(func() {
 				for ctx.Err() == nil {
-					res, err := w.server.Client().Do(w.request(ctx, tenant, body))
+					r := w.request(ctx, tenant, body)
+					res, err := w.server.Client().Do(r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{WroteRequest: wrote})))
 					if err != nil {
 						continue // the end
 					}
@@ -140,34 +153,42 @@ func shareSlots(t *testing.T, pool string, sharedSlots int, holds map[string]tim
 		}
 		return share
 	}
-	check := func(what string, share, want map[string]float64) {
-		used := 0.0
-		for _, s := range share {
-			used += s
-		}
-		t.Logf("%s: %s: a %.1f %%, b %.1f %%, c %.1f %%, d %.1f %% of the slots' time; %.1f %% used", pool, what, share["a"], share["b"], share["c"], share["d"], used)
-		for tenant, percent := range want { // of what was used: between two calls a slot changes hands
-			if got := 100 * share[tenant] / used; got < percent-3 || got > percent+3 {
-				t.Errorf("%s: %s: %s had %.1f %%, want %.0f", pool, what, tenant, got, percent)
+	check := func(what string, after, long time.Duration, want map[string]float64) {
+		t.Helper()
+		for tries := drills(10, 1); ; tries-- {
+			off := compare(t, pool+": "+what, measure(after, long), want)
+			if len(off) == 0 {
+				return
 			}
+			if tries == 1 {
+				t.Errorf("%s: %s: %s", pool, what, strings.Join(off, ", "))
+				return
+			}
+			after = 0
 		}
 	}
 	for _, tenant := range []string{"a", "b", "c"} {
-		arrive(tenant)
+		arrive(tenant, nil)
 	}
-	check("weights 1, 1, 2", measure(2*meanHold, long), map[string]float64{"a": 25, "b": 25, "c": 50})
+	check("weights 1, 1, 2", 2*meanHold, long, map[string]float64{"a": 25, "b": 25, "c": 50})
 
 	came := time.Now()
-	arrive("d")
+	arrive("d", func(httptrace.WroteRequestInfo) {
+		mu.Lock()
+		defer mu.Unlock()
+		if asked < 0 {
+			asked = calls
+		}
+	})
 	eventually(t, "the fourth has a slot", func() bool { mu.Lock(); defer mu.Unlock(); return !begun["d"].IsZero() })
 	mu.Lock()
-	took := begun["d"].Sub(came)
+	took, others := begun["d"].Sub(came), others
 	mu.Unlock()
-	t.Logf("%s: a fourth tenant had its first slot after %v; the longest calls have a slot for %v", pool, took.Round(100*time.Microsecond), meanHold)
-	if took > meanHold {
-		t.Errorf("%s: the fourth had to wait for %v", pool, took)
+	t.Logf("%s: a fourth tenant had its first slot after %v and %d calls; the longest calls have a slot for %v", pool, took.Round(100*time.Microsecond), others, meanHold)
+	if drills(0, 1) == 1 && took > meanHold || others > 2*sharedSlots {
+		t.Errorf("%s: the fourth had to wait for %v and %d calls", pool, took, others)
 	}
-	check("with a fourth of weight 1", measure(2*meanHold, long), map[string]float64{"a": 20, "b": 20, "c": 40, "d": 20})
+	check("with a fourth of weight 1", 2*meanHold, long, map[string]float64{"a": 20, "b": 20, "c": 40, "d": 20})
 	mu.Lock()
 	most := peak // from here on calls are cancelled, which their upstream hears of later than who comes next
 	mu.Unlock()
@@ -177,4 +198,20 @@ func shareSlots(t *testing.T, pool string, sharedSlots int, holds map[string]tim
 	if most > sharedSlots || failed.Load() > 0 {
 		t.Errorf("%s: at most %d ran at once, %d were refused", pool, most, failed.Load())
 	}
+}
+
+// compare says whose share of the slots' time is off by more than 3 points of what was
+// used: between two calls a slot changes hands.
+func compare(t *testing.T, what string, share, want map[string]float64) (off []string) {
+	used := 0.0
+	for _, s := range share {
+		used += s
+	}
+	t.Logf("%s: a %.1f %%, b %.1f %%, c %.1f %%, d %.1f %% of the slots' time; %.1f %% used", what, share["a"], share["b"], share["c"], share["d"], used)
+	for tenant, percent := range want {
+		if got := 100 * share[tenant] / used; got < percent-3 || got > percent+3 {
+			off = append(off, fmt.Sprintf("%s had %.1f %%, want %.0f", tenant, got, percent))
+		}
+	}
+	return off
 }

@@ -123,9 +123,7 @@ func TestOneViewDecidesACall(t *testing.T) {
 		w.use("tenants:\n  t: {rps: 1, burst: 2, max_inflight: 3}\nservices:\n"+serviceLine("another", ""), &narrow)
 	}
 	underWay := func() {
-		for len(w.entries(ratelimit.KindKey)) == 0 {
-			time.Sleep(time.Millisecond)
-		}
+		eventually(t, "the call is under way", func() bool { return len(w.entries(ratelimit.KindKey)) > 0 })
 		change()
 	}
 	for name, c := range map[string]struct {

@@ -198,7 +198,7 @@ func (p *peer) write(raw string) {
 // answer reads one answer to a POST, after any number of 100 Continue.
 func (p *peer) answer() (*http.Response, string) {
 	p.t.Helper()
-	if err := p.c.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+	if err := p.c.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 		p.t.Fatal(err)
 	}
 	res, err := http.ReadResponse(p.r, &http.Request{Method: "POST"})
@@ -221,7 +221,7 @@ func (p *peer) answer() (*http.Response, string) {
 // what was there before it.
 func (p *peer) closed() string {
 	p.t.Helper()
-	if err := p.c.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+	if err := p.c.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 		p.t.Fatal(err)
 	}
 	rest, err := io.ReadAll(p.r)
@@ -267,7 +267,7 @@ var nothing = log.New(io.Discard, "", 0)
 // expectContinue reads a 100 Continue, which must be there before anything else.
 func (p *peer) expectContinue() {
 	p.t.Helper()
-	if err := p.c.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+	if err := p.c.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 		p.t.Fatal(err)
 	}
 	const want = "HTTP/1.1 100 Continue\r\n\r\n"
