@@ -117,14 +117,18 @@ func slotsAreSharedByTime(t *testing.T, make Maker) {
 				} else {
 					service = ratelimit.NewService("s", int64(slots))
 				}
+				// What a tenant had elsewhere is no matter here: neither of before, nor,
+				// of a service, what it has there now.
+				away := ratelimit.Admission{Tenant: tenant("light", ratelimit.Limit{}, 0), Service: ratelimit.NewService("elsewhere", 0)}
+				elsewhere := s.occupy(t, away)
+				s.Advance(time.Hour)
+				elsewhere.Release()
 				m := newMarket(t, s, slots, service)
-				var elsewhere ratelimit.Ticket // what a tenant has there is no matter here
 				if which == "service" {
-					elsewhere = s.occupy(t, ratelimit.Admission{Tenant: tenant("light", ratelimit.Limit{}, 0), Service: ratelimit.NewService("elsewhere", 0)})
+					elsewhere = s.occupy(t, away)
 				}
 				light, heavy := m.come(t, "light", 1, service, holds[0]*ms), m.come(t, "heavy", 2, service, holds[1]*ms)
 				m.trade(t, scaled(4000*slots))
-				elsewhere.Release()
 				share := float64(light.had) / float64(light.had+heavy.had)
 				if share < 1./3-0.03 || share > 1./3+0.03 {
 					t.Errorf("%d slots of a %s, calls of %v ms: the light one had %.3f of the time, in %d turns to %d", slots, which, holds, share, light.served, heavy.served)
