@@ -147,7 +147,7 @@ func (r *reader) document(data []byte) *yaml.Node {
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
 	var doc yaml.Node
 	if err := decoder.Decode(&doc); errors.Is(err, io.EOF) {
-		r.fail(whole, "", "the file is empty")
+		r.fail(whole, "", "the file is empty%s", butForMark(data))
 		return nil
 	} else if err != nil {
 		r.syntax(err, data)
@@ -164,10 +164,21 @@ func (r *reader) document(data []byte) *yaml.Node {
 		return nil
 	}
 	if len(doc.Content) != 1 {
-		r.fail(whole, "", "the file is empty")
+		r.fail(whole, "", "the file is empty%s", butForMark(data))
 		return nil
 	}
 	return doc.Content[0]
+}
+
+// butForMark tells of the byte order mark that a file begins with, which editors do
+// not show.
+func butForMark(data []byte) string {
+	for mark, of := range map[string]string{"\xef\xbb\xbf": "UTF-8", "\xff\xfe": "UTF-16", "\xfe\xff": "UTF-16"} {
+		if strings.HasPrefix(string(data), mark) {
+			return " but for a byte order mark of " + of
+		}
+	}
+	return ""
 }
 
 // unknownAnchor is the one finding of the parser that quotes the file, and the one

@@ -37,12 +37,14 @@ func (r *reader) params(e entry, a *Action) {
 		default:
 			schema = r.shorthand(m, &p)
 		}
-		if len(r.problems) > found {
+		if schema == nil {
 			continue
 		}
 		c, err := compile(schema)
 		if err != nil {
-			r.fail(m.value, m.path, "not a sound JSON Schema: %v", err)
+			r.unsound(m.value, m.path, schema, err)
+		}
+		if len(r.problems) > found {
 			continue
 		}
 		p.In = r.place(m, a, given)

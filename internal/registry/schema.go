@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"agentgw/internal/literal"
@@ -30,10 +29,15 @@ var (
 )
 
 // schema reads a JSON Schema as the compiler wants it and as JSON text in the
-// order of the file.
+// order of the file. The schema is nil where it is not JSON.
 func (r *reader) schema(n *yaml.Node, path string) (any, []byte) {
 	r.keywords(n, path)
-	return r.json(n, path)
+	found := len(r.problems)
+	value, text := r.json(n, path)
+	if len(r.problems) > found {
+		return nil, nil
+	}
+	return value, text
 }
 
 // keywords refuses unknown keywords wherever a schema stands in a schema.
@@ -125,43 +129,24 @@ var errRemote = errors.New("a $ref to another document is not taken")
 
 func (noLoader) Load(string) (any, error) { return nil, errRemote }
 
-// compile makes a check of a schema.
+// schemaName is the address of a schema that has none. It has a path, as a $ref to
+// other.json would else lead to the schema itself.
+const schemaName = "param:///schema"
+
+// compile makes a check of a schema. Of the error see unsound.
 func compile(schema any) (check, error) {
-	const name = "param:schema"
 	c := jsonschema.NewCompiler()
 	c.DefaultDraft(jsonschema.Draft2020)
 	c.AssertFormat()
 	c.UseLoader(noLoader{})
-	if err := c.AddResource(name, schema); err != nil {
-		return check{}, reword(err, name)
+	if err := c.AddResource(schemaName, schema); err != nil {
+		return check{}, err
 	}
-	compiled, err := c.Compile(name)
-	if errors.Is(err, errRemote) {
-		return check{}, errRemote
-	}
+	compiled, err := c.Compile(schemaName)
 	if err != nil {
-		return check{}, reword(err, name)
+		return check{}, err
 	}
 	return check{schema: compiled, types: typesOf(schema), simple: simpleType(schema), items: itemsType(schema), words: wordsOf(schema)}, nil
-}
-
-// reword puts a compiler's error on one line, without the address that it
-// has for a schema that has none.
-func reword(err error, name string) error {
-	var invalid *jsonschema.SchemaValidationError
-	if errors.As(err, &invalid) {
-		var v *jsonschema.ValidationError
-		if errors.As(invalid.Err, &v) {
-			return errors.New(reasonOf(v))
-		}
-	}
-	s := strings.Join(strings.Fields(err.Error()), " ")
-	for _, form := range []string{strconv.Quote(name + "#"), name + "#", name} {
-		if i := strings.Index(s, form); i >= 0 {
-			s = s[:i] + "the schema" + s[i+len(form):]
-		}
-	}
-	return errors.New(s)
 }
 
 // typesOf returns the types that a schema allows by name, or nil for any.

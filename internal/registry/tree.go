@@ -72,7 +72,7 @@ func (r *reader) entries(n *yaml.Node, path string) []entry {
 		return nil
 	}
 	var list []entry
-	seen := map[string]*yaml.Node{}
+	written, seen := map[string]*yaml.Node{}, map[string]*yaml.Node{} // seen whatever the case
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, value := n.Content[i], n.Content[i+1]
 		if isMerge(key) || key.Kind == yaml.AliasNode {
@@ -88,12 +88,13 @@ func (r *reader) entries(n *yaml.Node, path string) []entry {
 			continue
 		}
 		fold := strings.ToLower(key.Value)
+		if first := written[key.Value]; first != nil {
+			r.fail(key, at, "is given twice; the first is at %d:%d", first.Line, first.Column)
+			continue
+		}
+		written[key.Value] = key
 		if first := seen[fold]; first != nil {
-			if first.Value == key.Value {
-				r.fail(key, at, "is given twice; the first is at %d:%d", first.Line, first.Column)
-			} else {
-				r.fail(key, at, "differs only by case from %q at %d:%d", first.Value, first.Line, first.Column)
-			}
+			r.fail(key, at, "differs only by case from %q at %d:%d", first.Value, first.Line, first.Column)
 			continue
 		}
 		seen[fold] = key

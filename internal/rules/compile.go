@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/checker"
 	"cel.dev/cel-go/common/types"
 
 	"agentgw/internal/registry"
@@ -160,6 +161,7 @@ func wrong(issues *cel.Issues) (list []string) {
 			}
 			return []string{fmt.Sprintf("is no expression, from %s on: %s", where, what)}
 		}
+		what = inTypes(what)
 		if strings.Contains(what, "'request'") { // which is a part of names, and no value
 			what += "; there are request.id, request.method, request.path, request.bytes and request.params"
 		}
@@ -196,7 +198,7 @@ func inWords(t *cel.Type) string {
 	case types.IntKind, types.UintKind, types.DoubleKind:
 		return "a number"
 	}
-	return "a " + t.String()
+	return typeWords(checker.FormatCELType(t))
 }
 
 // variables are those of a call that an expression refers to: not functions, nor
