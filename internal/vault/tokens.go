@@ -311,7 +311,7 @@ func (t *Tokens) mark(ctx context.Context, ref Ref, form Form, a account, refuse
 func (t *Tokens) keep(ctx context.Context, ref Ref, form Form, a account, token oauth.Token, owner string) error {
 	came := t.clock.Now()
 	text := newRecord(token, a.Refresh, form.OAuth2.Host(), came, rand.Float64()).text()
-	for pause := look; ; pause = min(2*pause, longPause) {
+	for pause := look; ; pause = min(2*pause, claim/2) {
 		err := t.vault.put(ctx, field{ref, tokenField}, a.row.Version, form.Host, text, came)
 		if errors.Is(err, store.ErrConflict) {
 			// Or is it the same version still, and the data key alone is another?

@@ -385,6 +385,45 @@ func TestANewTokenIsStoredBeforeItIsUsed(t *testing.T) {
 	}
 }
 
+// TestNobodyAsksWhileATokenWaitsForTheStore: however long that takes, nobody else may
+// show the refresh token that was spent for it.
+func TestNobodyAsksWhileATokenWaitsForTheStore(t *testing.T) {
+	p := newIDP(t)
+	s := &unwell{SQLite: openStore(t, t.TempDir())}
+	b := connected(t, s, p)
+	b.mustSend(t, p, "a1")
+	b.clock.Advance(time.Hour)
+	s.fail.Store(true)
+	ctx, hangUp := context.WithCancel(t.Context())
+	called := make(chan struct{})
+	go func() {
+		defer close(called)
+		_, _ = b.sends(ctx, p)
+	}()
+	eventually(t, "the store is tried", func() bool { return s.puts.Load() > 3 })
+	hangUp()
+	<-called // so that the turn alone waits for the clock
+	for waited := range 120 {
+		if err := b.clock.BlockUntilContext(t.Context(), 1); err != nil {
+			t.Fatal(err)
+		}
+		now := b.clock.Now()
+		if err := s.ClaimRenewal(t.Context(), "mail", "alice", "another", now, now.Add(time.Minute)); !errors.Is(err, store.ErrConflict) {
+			t.Fatalf("after %d s another may ask: %v", waited, err)
+		}
+		b.clock.Advance(time.Second)
+	}
+	if err := b.clock.BlockUntilContext(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	s.fail.Store(false)
+	b.clock.Advance(20 * time.Second) // its pause is over
+	b.mustSend(t, p, "a2")
+	if p.asked() != 2 {
+		t.Errorf("the endpoint was asked %d times", p.asked())
+	}
+}
+
 // TestAnAccountConnectedMeanwhile counts, and not what was asked for before.
 func TestAnAccountConnectedMeanwhile(t *testing.T) {
 	for _, refused := range []bool{false, true} {
