@@ -33,6 +33,8 @@ services:
       drop: {method: DELETE, path: "/m/{owner}", params: {owner: string}}
       list: {method: GET, path: /list}
       chat: {method: POST, path: /chat}
+      same-a: {method: GET, path: "/same/{x}", params: {x: string}}
+      same-b: {method: GET, path: "/same/{y}", params: {y: string}}
   any: {base_url: "%[1]s", allow_private: true, passthrough: true, actions: {report: {method: GET, path: "/reports/{id}", params: {id: string}}}}
   bearer: {base_url: "%[1]s", allow_private: true, passthrough: true, credential: {type: bearer}}
   own: {base_url: "%[1]s", allow_private: true, passthrough: true, credential: {type: header, name: X-Api-Key}}
@@ -152,7 +154,7 @@ func TestProxyRefusesWhatIsAmbiguous(t *testing.T) {
 func TestProxyMatchesActions(t *testing.T) {
 	w := newWire(t, "", says(helloBytes))
 	some := tireless("some")
-	some.Services, some.Actions = []string{"s", "any"}, []string{"s.one", "any.report"}
+	some.Services, some.Actions = []string{"s", "any"}, []string{"s.one", "s.same-b", "any.report"}
 	most := tireless("most")
 	most.Services, most.Actions = []string{"s", "any"}, []string{"*.*"}
 	none := tireless("none")
@@ -172,6 +174,8 @@ func TestProxyMatchesActions(t *testing.T) {
 		{"GET", "s/x/1", "some", "", 200, "", "one"},
 		{"GET", "s/x/all", "some", "", 403, "scope_denied", "all"},
 		{"GET", "s/x/%61ll", "some", "", 400, "bad_request", ""},
+		{"GET", "s/same/1", "k", "", 200, "", "same-a"},
+		{"GET", "s/same/1", "some", "", 200, "", "same-b"},
 		{"GET", "s/x%2Fall", "k", "", 404, "action_not_found", "*"},
 		{"GET", "s/%78/all", "k", "", 400, "bad_request", ""},
 		{"GET", "s/p/a-b-c", "k", "", 400, "bad_request", ""},
