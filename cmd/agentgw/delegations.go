@@ -4,13 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"agentgw/internal/delegation"
+	"agentgw/internal/identity"
 	"agentgw/internal/literal"
+	"agentgw/internal/registry"
 	"agentgw/internal/store"
 	"agentgw/internal/vault"
 )
@@ -66,30 +69,55 @@ The id of a delegation is printed by issue and inspect, and stands in receipts.`
 			if given != 1 {
 				return exit(exitUsage, fmt.Errorf("one of JTI, --agent and --user is wanted: %s", cmd.UseLine()))
 			}
-			if err := checkRevocation(r); err != nil {
+			if err := checkRevocation(&r); err != nil {
 				return exit(exitUsage, err)
 			}
 			return c.withStore(cmd, func(ctx context.Context, at home) error { return c.revokeDelegations(ctx, at, r, asJSON) })
 		},
 	}
-	cmd.Flags().StringVar(&agent, "agent", "", "the agent: a key's id, or its name in a delegation without agent:")
+	cmd.Flags().StringVar(&agent, "agent", "", "the agent: a key's id, or oidc:ISSUER#SUBJECT")
 	cmd.Flags().StringVar(&user, "user", "", "the user, as in on_behalf_of")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
 	addHomeFlags(cmd)
 	return cmd
 }
 
-func checkRevocation(r store.Revocation) error {
-	if r.Kind != store.RevokedToken {
-		if r.Name == "" {
-			return fmt.Errorf("--%s: is empty", r.Kind)
+// checkRevocation refuses what would revoke nothing and look as if it did. A delegation
+// and its receipts say user:alice for alice, and whoever is called user:alice himself is
+// told apart by saying it twice.
+func checkRevocation(r *store.Revocation) error {
+	switch r.Kind {
+	case store.RevokedToken:
+		if err := delegation.CheckID(r.Name); err != nil {
+			return fmt.Errorf("JTI: %w", err) // without it, which may be a whole token
 		}
-		return nil
-	}
-	if err := delegation.CheckID(r.Name); err != nil {
-		return fmt.Errorf("JTI: %w", err) // without it, which may be a whole token
+	case store.RevokedAgent:
+		if err := checkAgentName(r.Name); err != nil {
+			return fmt.Errorf("--agent: %w", err)
+		}
+	case store.RevokedUser:
+		name, prefixed := strings.CutPrefix(r.Name, "user:")
+		switch {
+		case r.Name == "":
+			return errors.New("--user: is empty")
+		case prefixed && !strings.HasPrefix(name, "user:"):
+			return fmt.Errorf("--user: in a delegation %s is the user %s: write that, or user:%[1]s for whoever is called so in on_behalf_of", r.Name, literal.Quote(name))
+		case prefixed:
+			r.Name = name
+		}
 	}
 	return nil
+}
+
+// checkAgentName says why nobody could be an agent of that name, or nil.
+func checkAgentName(name string) error {
+	if _, _, ok := identity.ParseCallerID(name); ok || registry.IsID(name) {
+		return nil
+	}
+	if bare, prefixed := strings.CutPrefix(name, "agent:"); prefixed && checkAgentName(bare) == nil {
+		return fmt.Errorf("in a delegation %s is the agent %s: write that", name, bare)
+	}
+	return fmt.Errorf("%s is no agent's name: it is a key's id, or oidc:ISSUER#SUBJECT", literal.Quote(name))
 }
 
 func (c *cli) revokeDelegations(ctx context.Context, at home, r store.Revocation, asJSON bool) error {

@@ -30,7 +30,7 @@ type delegationRequest struct {
 
 func (r *delegationRequest) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&r.agent, "agent", "", "the agent that may use it: a key's id (required)")
+	f.StringVar(&r.agent, "agent", "", "the agent that may use it: a key's id, or oidc:ISSUER#SUBJECT (required)")
 	f.StringArrayVar(&r.grants, "grant", nil, `SERVICE.ACTION that it may call, or SERVICE.* for all that there are now; with constraints on parameters behind it: 'github.create_issue{"owner":{"const":"acme"}}'; may be given several times`)
 	f.IntVar(&r.depth, "depth", 0, "how often it may be handed on, up to 3")
 	f.StringVar(&r.cnf, "cnf", "", "the key that may hand it on: its thumbprint (RFC 7638), or a file with the public key (PEM or JWK, Ed25519)")
@@ -85,7 +85,7 @@ func (c *cli) issueDelegation(ctx context.Context, at home, ask *delegationReque
 		return r.Kind == store.RevokedUser && r.Name == ask.user || r.Kind == store.RevokedAgent && r.Name == ask.agent
 	}))
 	if err == nil {
-		err = errors.Join(checkBounds(&g, at.snapshot), ask.fits(&g, agent, time.Now()))
+		err = errors.Join(checkBounds(&g, at.snapshot), ask.fits(&g, agent, at.snapshot, time.Now()))
 	}
 	if err != nil {
 		return exit(exitUsage, err)
@@ -155,10 +155,11 @@ func (r *delegationRequest) grant(there map[string][]string, from time.Time) (de
 			problems = append(problems, fmt.Errorf("--%s: %w", flag, err))
 		}
 	}
+	fail("agent", checkAgentName(r.agent))
 	for _, text := range r.grants {
 		d, err := readGrant(text, there)
 		fail("grant", err)
-		g.Details = append(g.Details, d)
+		g.Details = granting(g.Details, d)
 	}
 	if r.expires != "" {
 		life, err := literal.Duration(r.expires)
@@ -182,6 +183,23 @@ func (r *delegationRequest) grant(there map[string][]string, from time.Time) (de
 		fail("cnf", err)
 	}
 	return g, errors.Join(problems...)
+}
+
+// granting adds d to details, of which there may be few: actions of one service that
+// nothing constrains are one of them.
+func granting(details []delegation.Detail, d delegation.Detail) []delegation.Detail {
+	for i := range details {
+		same := &details[i]
+		if same.Service == d.Service && same.Constraints == nil && d.Constraints == nil && len(same.Actions)+len(d.Actions) <= delegation.MaxActions {
+			for _, action := range d.Actions {
+				if !slices.Contains(same.Actions, action) {
+					same.Actions = append(slices.Clip(same.Actions), action)
+				}
+			}
+			return details
+		}
+	}
+	return append(details, d)
 }
 
 // readGrant reads SERVICE.ACTION, perhaps with constraints. Both names may hold dots,
@@ -250,12 +268,9 @@ type delegate struct {
 }
 
 // fits refuses what the agent could never use, and enters its tenant.
-func (r *delegationRequest) fits(g *delegation.Grant, agent *delegate, now time.Time) error {
+func (r *delegationRequest) fits(g *delegation.Grant, agent *delegate, snapshot *registry.Snapshot, now time.Time) error {
 	if agent == nil {
-		if strings.ContainsRune(r.agent, ':') { // no key's id
-			return nil
-		}
-		return fmt.Errorf("--agent: there is no key %s", literal.Quote(r.agent))
+		return r.fitsCaller(snapshot)
 	}
 	if r.tenant != "" && r.tenant != agent.Tenant {
 		return fmt.Errorf("--tenant: the key %s is of another tenant, or of none", r.agent)
@@ -275,6 +290,24 @@ func (r *delegationRequest) fits(g *delegation.Grant, agent *delegate, now time.
 				return fmt.Errorf("--grant: the key %s may not call %s.%s", r.agent, d.Service, action)
 			}
 		}
+	}
+	return nil
+}
+
+// fitsCaller is fits for an agent that has no key. Its scope is not known before it comes.
+func (r *delegationRequest) fitsCaller(snapshot *registry.Snapshot) error {
+	issuer, _, ok := identity.ParseCallerID(r.agent)
+	if !ok {
+		return fmt.Errorf("--agent: there is no key %s", literal.Quote(r.agent))
+	}
+	if snapshot == nil {
+		return nil
+	}
+	if !slices.ContainsFunc(snapshot.Issuers, func(i registry.Issuer) bool { return i.Issuer == issuer }) {
+		return fmt.Errorf("--agent: %s has no issuer %s", snapshot.File, literal.Quote(issuer))
+	}
+	if _, there := snapshot.Tenants[r.tenant]; r.tenant != "" && !there {
+		return fmt.Errorf("--tenant: there is no tenant %s in %s", literal.Quote(r.tenant), snapshot.File)
 	}
 	return nil
 }

@@ -30,6 +30,8 @@ const (
 const delegationRegistry = `version: 1
 tenants:
   acme: {rps: 200, burst: 400}
+issuers:
+  - {issuer: "https://idp.example", audience: agentgate}
 services:
   github:
     base_url: https://api.example.com
@@ -41,7 +43,7 @@ services:
     actions: {get: {method: GET, path: /}, a.b: {method: GET, path: /}}
   git:
     base_url: https://api.example.com
-    actions: {hub.get: {method: GET, path: /}}
+    actions: {hub.get: {method: GET, path: /}, a.b: {method: GET, path: /}}
 `
 
 // delegating is a bench with the keys planner, of the tenant acme, for alice and
@@ -112,7 +114,12 @@ func TestADelegationIsIssued(t *testing.T) {
 	if links, _ = b.claimsOf(exitDone, again); fmt.Sprint(links[0]["cnf"]) != "map[jkt:"+holderPrint+"]" || links[0]["jti"] == said.ID {
 		t.Errorf("%v", links[0])
 	}
-	b.issue("--user", "u", "--agent", "oidc:https://idp.example#sub", "--tenant", "acme", "--grant", "github.list_issues")
+	links, _ = b.claimsOf(exitDone, b.issue("--user", "u", "--agent", "oidc:https://idp.example#sub", "--tenant", "acme",
+		"--grant", "github.list_issues", "--grant", "git.a.b", "--grant", "github.create_issue", "--grant", "github.*", "--grant", `github.list_issues{"owner":{"const":"a"}}`))
+	if got := fmt.Sprint(links[0]["authorization_details"]); got != "[map[actions:[list_issues create_issue] service:github type:agent_action] "+
+		"map[actions:[a.b] service:git type:agent_action] map[actions:[list_issues] constraints:map[owner:map[const:a]] service:github type:agent_action]]" {
+		t.Errorf("%s", got)
+	}
 }
 
 // TestADelegationThatCouldNeverHold is not issued, and the flag is named.
@@ -129,6 +136,11 @@ func TestADelegationThatCouldNeverHold(t *testing.T) {
 		{map[string]string{"user": "bob"}, `--user: the key planner may not act for "bob"`},
 		{map[string]string{"user": ""}, `--user: the key planner may not act for ""`},
 		{map[string]string{"agent": "nobody"}, `--agent: there is no key "nobody"`},
+		{map[string]string{"agent": ""}, `--agent: "" is no agent's name`},
+		{map[string]string{"agent": "agent:planner"}, "--agent: in a delegation agent:planner is the agent planner: write that"},
+		{map[string]string{"agent": "oidc:https://idp.example"}, `--agent: "oidc:https://idp.example" is no agent's name`},
+		{map[string]string{"agent": "oidc:https://idp.example/#a"}, `has no issuer "https://idp.example/"`},
+		{map[string]string{"agent": "oidc:https://idp.example#a", "tenant": "nope"}, `--tenant: there is no tenant "nope"`},
 		{map[string]string{"agent": "gone"}, "--agent: the key gone was revoked on "},
 		{map[string]string{"agent": "anybody", "tenant": "acme"}, "--tenant: the key anybody is of another tenant, or of none"},
 		{map[string]string{"grant": "github.nope"}, `--grant: "github.nope" is no SERVICE.ACTION that there is`},
@@ -173,6 +185,9 @@ func TestADelegationIsHandedOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.write("second.pem", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))
+	for _, id := range []string{"worker", "third"} {
+		b.want(exitDone, "keys", "create", "--id", id, "--services", "*", "--users", "*")
+	}
 	narrow := func(chain string, args ...string) (int, string, string) {
 		return b.run(chain+"\n", append([]string{"delegations", "narrow"}, args...)...)
 	}
@@ -189,11 +204,17 @@ func TestADelegationIsHandedOn(t *testing.T) {
 		links[2]["exp"] != links[1]["exp"] || links[2]["cnf"] != nil || links[2]["sub"] != "user:alice" || links[2]["tenant"] != "acme" {
 		t.Errorf("%v", links)
 	}
+	if code, ghost, stderr := narrow(two, "--key", "second.pem", "--agent", "ghost"); code != exitDone {
+		t.Error(stderr)
+	} else if _, reason := b.claimsOf(exitNotHold, ghost); reason != "revoked" {
+		t.Errorf("for an agent that is none: %s", reason)
+	}
 	for name, c := range map[string]struct {
 		chain string
 		args  []string
 		want  string
 	}{
+		"to nobody's name":            {two, []string{"--key", "second.pem", "--agent", "a,b"}, `--agent: "a,b" is no agent's name`},
 		"the wrong key":               {root, []string{"--key", "second.pem", "--agent", "x"}, "its cnf.jkt names another, or none"},
 		"handed on for the last time": {three, []string{"--key", "second.pem", "--agent", "x"}, "its cnf.jkt names another, or none"},
 		"for longer":                  {two, []string{"--key", "second.pem", "--agent", "x", "--expires", "11m"}, "it ends later than the link before it"},
@@ -248,9 +269,12 @@ func TestRevokingAndRotating(t *testing.T) {
 	b.want(exitDone, "delegations", "rotate")
 	refused(second, "unknown_root")
 	b.claimsOf(exitDone, third)
+	named := b.issue("--user", "user:u", "--agent", "anybody", "--grant", "github.list_issues")
+	b.want(exitDone, "delegations", "revoke", "--user", "user:user:u")
+	refused(named, "revoked")
 	b.want(exitDone, "keys", "revoke", "planner")
 	refused(third, "revoked")
-	for _, args := range [][]string{{}, {"a", "b"}, {"a", "--user", "x"}, {"--user", "x", "--agent", "y"}, {"--user", ""}, {first}, {"a b"}, {""}} {
+	for _, args := range [][]string{{}, {"--agent", "agent:planner"}, {"--agent", "Planner"}, {"--agent", ""}, {"--user", "user:alice"}, {"a", "b"}, {"a", "--user", "x"}, {"--user", "x", "--agent", "y"}, {"--user", ""}, {first}, {"a b"}, {""}} {
 		code, stdout, stderr := b.run("", append([]string{"delegations", "revoke"}, args...)...)
 		if code != exitUsage || stdout != "" || strings.Contains(stderr, first) {
 			t.Errorf("%.20q: exit code %d: %s%s", args, code, stdout, stderr)
@@ -320,6 +344,62 @@ func TestDelegationsFollowTheStore(t *testing.T) {
 	other, _ := open(worker, "worker")
 	ends(res, func() { b.want(exitDone, "delegations", "revoke", id) })
 	ends(other, func() { b.want(exitDone, "keys", "revoke", "worker") })
+}
+
+// TestDelegationsFollowTheFile: what an agent handed on ends with its key, also where the
+// key is one of the registry file and is taken out of it, and is good again when it is back.
+func TestDelegationsFollowTheFile(t *testing.T) {
+	r := newReloading(t, "{}")
+	_, planner := identity.NewKey()
+	text, worker := identity.NewKey()
+	file := func(ids ...string) string {
+		digests := map[string][32]byte{"planner": planner, "worker": worker}
+		lines := "version: 1\nkeys:\n"
+		for _, id := range ids {
+			lines += fmt.Sprintf("  - {id: %s, sha256: \"%x\", services: [\"*\"], users: [\"*\"]}\n", id, digests[id])
+		}
+		return lines + "services:\n  s: {base_url: " + r.url + ", allow_private: true, actions: {get: {method: GET, path: /}}}\n"
+	}
+	put := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(r.file+".new", []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(r.file+".new", r.file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(file("planner", "worker"))
+	b := newBench(t, "")
+	b.write("holder.jwk", []byte(holderJWK))
+	b.env = []string{"AGENTGATE_DATA_DIR=" + r.server.settings.DataDir, "AGENTGATE_REGISTRY=" + r.file}
+	root := b.issue("--user", "alice", "--agent", "planner", "--depth", "1", "--cnf", holderPrint, "--grant", "s.get")
+	code, chain, stderr := b.run(root, "delegations", "narrow", "--key", "holder.jwk", "--agent", "worker")
+	if code != exitDone {
+		t.Fatal(stderr)
+	}
+	becomes := func(status int, what string) {
+		t.Helper()
+		eventually(t, what, func() bool {
+			in, err := http.NewRequestWithContext(t.Context(), "POST", "http://"+r.server.agentsListener.Addr().String()+"/v1/act", strings.NewReader(`{"service":"s","action":"get","on_behalf_of":"alice"}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			in.Header.Set("Authorization", "Bearer "+text.Reveal())
+			in.Header.Set("Agentgate-Delegation", strings.TrimSpace(chain))
+			res, err := http.DefaultClient.Do(in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = res.Body.Close()
+			return res.StatusCode == status
+		})
+	}
+	becomes(200, "both keys are there")
+	put(file("worker"))
+	becomes(403, "the key of who handed it on is gone")
+	put(file("worker", "planner"))
+	becomes(200, "it is back")
 }
 
 // TestARootThatDoesNotOpenStopsTheStart, and in a gateway that runs leaves what it

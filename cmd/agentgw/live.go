@@ -172,6 +172,9 @@ func (l *live) take(ctx context.Context) (changed bool, err error) {
 	if err := l.switchLocked(ctx, next); err != nil {
 		return false, err
 	}
+	if err := l.trust(ctx, next); err != nil { // the file is in force; the next change of the store tries again
+		l.log.Warn("what delegations are measured against could not be read; it is as it was", "error", err)
+	}
 	for _, w := range warnings(snapshot) { // a start says them on standard error
 		l.log.Warn("the registry file", "warning", w.Error())
 	}

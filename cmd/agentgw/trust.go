@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"agentgw/internal/delegation"
+	"agentgw/internal/identity"
 	"agentgw/internal/registry"
 	"agentgw/internal/store"
 	"agentgw/internal/vault"
@@ -23,7 +24,7 @@ func (l *live) trust(ctx context.Context, r rules) error {
 
 // readTrust returns what delegations are verified by. An agent whose key was revoked
 // is gone, with all that was handed on through it; but not where the registry has a
-// key of that id.
+// key of that id. So is one whose key, or whose issuer, the registry has no more.
 func readTrust(ctx context.Context, s *store.SQLite, kek vault.KEK, snapshot *registry.Snapshot) (*delegation.Trust, error) {
 	roots, err := vault.LoadRoots(ctx, s, kek)
 	if err != nil {
@@ -62,6 +63,28 @@ func readTrust(ctx context.Context, s *store.SQLite, kek vault.KEK, snapshot *re
 		for _, k := range snapshot.Keys {
 			delete(t.Revoked.Gone, k.ID)
 		}
+		t.Revoked.Known = agents(snapshot, keys)
 	}
 	return t, nil
+}
+
+// agents are those that there are: keys, of the registry and of the store, and whoever
+// comes with a token of one of the registry's issuers.
+func agents(snapshot *registry.Snapshot, stored []store.Key) func(name string) bool {
+	ids, issuers := map[string]bool{}, map[string]bool{}
+	for _, k := range stored {
+		ids[k.ID] = true
+	}
+	for _, k := range snapshot.Keys {
+		ids[k.ID] = true
+	}
+	for _, i := range snapshot.Issuers {
+		issuers[i.Issuer] = true
+	}
+	return func(name string) bool {
+		if issuer, _, ok := identity.ParseCallerID(name); ok {
+			return issuers[issuer]
+		}
+		return ids[name]
+	}
 }

@@ -14,7 +14,7 @@ const MaxLife = 24 * time.Hour
 const (
 	maxName    = 512 // bytes of a subject
 	maxDetails = 64
-	maxActions = 128
+	MaxActions = 128
 )
 
 // Claims are what one link says. See the package for the whole format.
@@ -98,7 +98,7 @@ func (d *Detail) check() error {
 	switch {
 	case d.Type != DetailType:
 		return errors.New("a detail is not of type " + DetailType)
-	case d.Service == "" || len(d.Actions) == 0 || len(d.Actions) > maxActions:
+	case d.Service == "" || len(d.Actions) == 0 || len(d.Actions) > MaxActions:
 		return errors.New("a detail names no service, or no actions, or more than 128")
 	}
 	for _, a := range d.Actions {

@@ -16,7 +16,8 @@ import (
 // narrow hands the last link of chain on to agent for ten minutes, signed with the key
 // that it names in cnf. A claim that is left as it was grants what it did.
 func narrow(chain, agent string, key ed25519.PrivateKey, now time.Time) (string, error) {
-	parent := chain[strings.LastIndexByte(chain, ',')+1:]
+	chain = strings.TrimSpace(chain) // a file ends with a line end
+	parent := strings.TrimSpace(chain[strings.LastIndexByte(chain, ',')+1:])
 	payload, err := base64.RawURLEncoding.DecodeString(strings.Split(parent, ".")[1])
 	if err != nil {
 		return "", err
@@ -72,12 +73,18 @@ func TestTheExamplesOfThePage(t *testing.T) {
 		}
 	}
 	root := chainOf(1, nil)[0]
-	chain, err := narrow(root, "agent-2", holder(0), noon)
+	chain, err := narrow(root+"\n", // as agentgw prints it
+		"agent-2", holder(0), noon)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if v := verify(chain, ask(2)); !v.Holds || !v.Chain.Until.Equal(noon.Add(10*time.Minute)) {
 		t.Errorf("%+v", v)
+	}
+	spaced := func(l *link) { l.claims["del_depth"] = 3 - l.i }
+	two := strings.Join(chainOf(2, spaced), ", ")
+	if three, err := narrow(two, "agent-3", holder(1), noon); err != nil || !verify(three, ask(3)).Holds {
+		t.Errorf("with a space behind the comma: %v", err)
 	}
 	if longer, err := narrow(chain, "agent-3", holder(0), noon); err != nil || verify(longer, ask(3)).Holds {
 		t.Errorf("handed on again: %v", err)

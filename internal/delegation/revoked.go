@@ -13,6 +13,9 @@ type Revocations struct {
 	Agents, Users map[string]time.Time
 	// Gone are agents that are no more, whenever a chain was issued.
 	Gone map[string]bool
+	// Known reports whether there is an agent of that name. Every chain with one that
+	// there is not is over, as what it handed on has to go with it. nil: who is named is.
+	Known func(agent string) bool
 }
 
 // Has reports whether something of the chain was revoked. Names are without prefix.
@@ -23,7 +26,7 @@ func (r *Revocations) Has(c *Chain) bool {
 	}
 	for _, l := range c.Links {
 		agent := trim(l.Agent, agentPrefix)
-		if at, ok := r.Agents[agent]; before(at, ok) || r.IDs[l.ID] || r.Gone[agent] {
+		if at, ok := r.Agents[agent]; before(at, ok) || r.IDs[l.ID] || r.Gone[agent] || r.Known != nil && !r.Known(agent) {
 			return true
 		}
 	}

@@ -18,6 +18,12 @@ type Trust struct {
 	Revoked Revocations
 }
 
+// Trusts reports whether a chain that held goes on to: the root that signed it is one of
+// t's still, and nothing of it was revoked. Time is the caller's business. nil trusts none.
+func (t *Trust) Trusts(c *Chain) bool {
+	return t != nil && t.Roots[c.Root] != nil && !t.Revoked.Has(c)
+}
+
 // Ask is what a call wants of the chain that it brings.
 type Ask struct {
 	Agent   string // who calls, as the gateway knows it
@@ -46,6 +52,7 @@ type Verdict struct {
 // Chain is what is kept of a verified chain.
 type Chain struct {
 	Links  []Link // root first
+	Root   string // kid of the key that signed the first
 	User   string // sub
 	Issued time.Time
 	Until  time.Time
@@ -72,7 +79,7 @@ func Verify(field string, trust *Trust, uri string, now time.Time, ask Ask) Verd
 }
 
 func revoked() *fault {
-	return &fault{reason: Revoked, detail: "it, a link before it, an agent or its user was revoked"}
+	return &fault{reason: Revoked, detail: "it, a link before it, an agent or its user was revoked, or an agent is none that there is"}
 }
 
 // verifyChain is what Verify asks of a chain whoever sends it for whatever.
@@ -114,7 +121,7 @@ func verifyChain(field string, trust *Trust, uri string, now time.Time) ([]token
 func (c *Chain) add(t *token) {
 	if len(c.Links) == 0 {
 		c.Links = make([]Link, 0, MaxLinks)
-		c.User, c.Issued = t.claims.User, time.Unix(t.claims.Issued, 0)
+		c.Root, c.User, c.Issued = t.header.Kid, t.claims.User, time.Unix(t.claims.Issued, 0)
 	}
 	c.Links = append(c.Links, Link{t.claims.ID, t.claims.Actor.Agent, t.hash})
 	c.Until = time.Unix(t.claims.Until, 0)

@@ -518,6 +518,8 @@ func TestRevoking(t *testing.T) {
 		{"the last agent, before the root", delegation.Revocations{Agents: map[string]time.Time{"agent-3": before}}, true},
 		{"another agent", delegation.Revocations{Agents: map[string]time.Time{"agent-4": after, "alice": after}}, true},
 		{"an agent that is gone", delegation.Revocations{Gone: map[string]bool{"agent-2": true}}, false},
+		{"the middle agent is none", delegation.Revocations{Known: func(a string) bool { return a != "agent-2" }}, false},
+		{"others are none", delegation.Revocations{Known: func(a string) bool { return strings.HasPrefix(a, "agent-") && a < "agent-4" }}, true},
 		{"another agent that is gone", delegation.Revocations{Gone: map[string]bool{"agent-4": true}}, true},
 	} {
 		v := delegation.Verify(three, &delegation.Trust{Roots: trust.Roots, Revoked: c.revoked}, gatewayURI, after, ask(3))

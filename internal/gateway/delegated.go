@@ -16,11 +16,12 @@ const delegationField = "Agentgate-Delegation"
 const notDelegated = "the delegation does not hold"
 
 // TrustDelegations makes delegations be verified by t from now on, and ends the calls under way
-// whose delegation t says is revoked. Until it has been called none holds.
+// whose delegation t does not trust any more: it was revoked, or its root is gone. Until it
+// has been called none holds.
 func (g *Gateway) TrustDelegations(t *delegation.Trust) {
 	g.trusted.Store(t)
 	g.running.each(func(r *running) {
-		if r.chain != nil && t.Revoked.Has(r.chain) {
+		if r.chain != nil && !t.Trusts(r.chain) {
 			r.cancel(errUndelegated)
 		}
 	})
@@ -65,13 +66,13 @@ func undelegated(service *registry.Service) *Error {
 }
 
 // delegated sees to it that a call that runs, and is known to, ends with its
-// delegation: with the time of it, or when it is revoked. It may have been since it
+// delegation: with the time of it, or when it is trusted no more. It may not be since it
 // was verified, before TrustDelegations could see that the call runs.
 func (g *Gateway) delegated(r *running) (stop func()) {
 	if r.chain == nil {
 		return func() {}
 	}
-	if t := g.trusted.Load(); t.Revoked.Has(r.chain) {
+	if !g.trusted.Load().Trusts(r.chain) {
 		r.cancel(errUndelegated)
 	}
 	timer := g.clock.AfterFunc(r.chain.Until.Sub(g.clock.Now()), func() { r.cancel(errUndelegated) })

@@ -270,7 +270,10 @@ func TestARevokedDelegationEndsItsStreams(t *testing.T) {
 			w.trust(delegation.Revocations{Agents: map[string]time.Time{"planner": w.clock.Now()}})
 		},
 		"its agent's key": func(w *world, _ string) { w.trust(delegation.Revocations{Gone: map[string]bool{"planner": true}}) },
-		"its end":         func(w *world, _ string) { w.clock.Advance(time.Hour) },
+		"an agent that is none": func(w *world, _ string) {
+			w.trust(delegation.Revocations{Known: func(agent string) bool { return agent != "planner" }})
+		},
+		"its end": func(w *world, _ string) { w.clock.Advance(time.Hour) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			up := newHeldStreams()
@@ -349,7 +352,40 @@ func TestRevokedBeforeTheAnswer(t *testing.T) {
 	<-called
 	revoke()
 	check(<-answered)
-	w.trust(delegation.Revocations{})
-	open.do.Store(&revoke) // behind step 6, and before anybody knows that the call runs
-	check(w.withDelegation("planner", plainCall("tools", "alice"), token))
+	noRoot := func() { w.gateway.TrustDelegations(&delegation.Trust{}) }
+	for _, end := range []func(){revoke, noRoot} {
+		w.trust(delegation.Revocations{})
+		open.do.Store(&end) // behind step 6, and before anybody knows that the call runs
+		check(w.withDelegation("planner", plainCall("tools", "alice"), token))
+	}
+}
+
+// TestStreamsEndWithTheRootOfTheirDelegation, when it is rotated out of use, and those
+// under another root go on.
+func TestStreamsEndWithTheRootOfTheirDelegation(t *testing.T) {
+	up := newHeldStreams()
+	w := delegated(t, up.serve, func(s *setup) { s.settings = func(c *config.Settings) { c.StreamIdle = 0 } })
+	next := ed25519.NewKeyFromSeed(bytes.Repeat([]byte{3}, 32))
+	public := func(k ed25519.PrivateKey) ed25519.PublicKey { return k.Public().(ed25519.PublicKey) }
+	w.gateway.TrustDelegations(&delegation.Trust{Roots: map[string]ed25519.PublicKey{"root": public(delegationRoot), "next": public(next)}})
+	token, _ := w.issue(nil)
+	g := w.grantOf("worker")
+	newer, _, err := delegation.Issue(next, "next", (&config.Settings{}).DelegationURI(), g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream := w.openStream(up, "planner", "alice", token)
+	stays := w.openStream(up, "worker", "alice", newer)
+	w.gateway.TrustDelegations(&delegation.Trust{Roots: map[string]ed25519.PublicKey{"next": public(next)}})
+	if _, err := io.ReadAll(stream); err == nil {
+		t.Error("the stream looks whole")
+	}
+	eventually(t, "its outcome", func() bool { return w.lastClosing().Kind == receipts.KindOutcome })
+	if r := w.lastClosing(); r.Ending != receipts.Revoked || r.Key != "planner" {
+		t.Errorf("%+v", r)
+	}
+	if n := w.inFlight("tenant:acme"); n != 1 {
+		t.Errorf("%d streams are left of the other one", n)
+	}
+	_ = stays.Close()
 }

@@ -67,6 +67,11 @@ func TestCallsEndWithTheirKey(t *testing.T) {
 			k.Digest, k.Retiring = spareDigest, nil
 			w.use(worldRegistry, k, other)
 		}, ends: true},
+		{name: "gone, and its secret another key's", do: func(w *world, k, other *identity.Key) {
+			renamed := *k
+			renamed.ID = "renamed"
+			w.use(worldRegistry, &renamed, other)
+		}, ends: true},
 		{name: "expired", make: func(k *identity.Key) { k.NotAfter = began.Add(10 * time.Second) },
 			do: func(w *world, _, _ *identity.Key) { w.clock.Advance(10 * time.Second) }, ends: true},
 		{name: "given an end that comes", do: func(w *world, k, other *identity.Key) {

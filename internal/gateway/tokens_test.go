@@ -247,3 +247,32 @@ func TestAStreamOutlivesItsToken(t *testing.T) {
 		return records[len(records)-1].Ending == receipts.Revoked
 	})
 }
+
+// TestAStreamEndsWithItsClient: when the registry lists clients, and not any more that
+// to which the token was issued, or none to which it was.
+func TestAStreamEndsWithItsClient(t *testing.T) {
+	for _, claims := range []map[string]any{{"azp": "cli"}, {"client_id": "cli"}, nil} {
+		streams := newHeldStreams()
+		entry := toAnybody
+		if claims != nil {
+			entry += ", azp: [cli, web]"
+		}
+		w, idp := withIssuer(t, toAnybody, setup{settings: func(s *config.Settings) { s.StreamIdle = 0 }}, streams.serve)
+		w.keys["t"] = w.token(idp, "alice", claims)
+		w.use(withEntry(idp, worldRegistry, entry))
+		finish := w.hold(streams, "t", streamCall("tools", "u"))
+		w.hold(streams, "t", streamCall("tools", "u"))
+		w.use(withEntry(idp, worldRegistry, entry+", org_claim: org")) // which says nothing of clients
+		finish()
+		w.use(withEntry(idp, worldRegistry, toAnybody+", azp: [web]"))
+		w.act("t", plainCall("tools", "u")).want(t, "a new call", 401, "unauthenticated", "")
+		eventually(t, "the stream is ended", func() bool {
+			for _, r := range w.ledger.all() {
+				if r.Ending == receipts.Revoked {
+					return true
+				}
+			}
+			return false
+		})
+	}
+}

@@ -101,7 +101,11 @@ func (v *view) secret(call *Call, now time.Time) *identity.Secret {
 	case call.secret.Key.Issuer != "" && !v.tokens.Serves(call.secret.Key):
 		return nil
 	case call.secret.Key.Issuer == "" && v != call.view:
-		return v.keys.Find(call.secret.Digest, now)
+		s := v.keys.Find(call.secret.Digest, now)
+		if s == nil || s.Key.ID != call.secret.Key.ID { // the same text, that is another key by now: whose it was is gone
+			return nil
+		}
+		return s
 	}
 	if !call.secret.ValidAt(now) { // without looking it up
 		return nil

@@ -18,8 +18,8 @@ var (
 	ErrTwoKeys = errors.New("two different gateway keys in one request")
 	// ErrKeyAndToken says that a valid key and a valid token came, likewise.
 	ErrKeyAndToken = errors.New("a gateway key and an OpenID Connect token in one request")
-	// ErrTwoHeaders says that the request has two Authorization lines, which
-	// two programs on the way may read differently.
+	// ErrTwoHeaders says that a valid key came in a request with two Authorization
+	// lines, which two programs on the way may read differently.
 	ErrTwoHeaders = errors.New("more than one Authorization header")
 )
 
@@ -34,9 +34,6 @@ var keyHeaders = [...]string{"X-Api-Key", "Agentgate-Key"}
 // first of them counts.
 func (d *Directory) Authenticate(h http.Header, now time.Time) (*Secret, error) {
 	authorization := h["Authorization"]
-	if len(authorization) > 1 {
-		return nil, ErrTwoHeaders
-	}
 	var found *Secret
 	take := func(text string) (clash bool) {
 		digest, ok := ParseKey(text)
@@ -53,8 +50,8 @@ func (d *Directory) Authenticate(h http.Header, now time.Time) (*Secret, error) 
 		}
 		return s.Key != found.Key
 	}
-	if len(authorization) == 1 {
-		if token, ok := bearer(authorization[0]); ok {
+	for _, value := range authorization {
+		if token, ok := bearer(value); ok {
 			take(token)
 		}
 	}
@@ -65,8 +62,11 @@ func (d *Directory) Authenticate(h http.Header, now time.Time) (*Secret, error) 
 			}
 		}
 	}
-	if found == nil {
+	switch {
+	case found == nil:
 		return nil, ErrUnauthenticated
+	case len(authorization) > 1:
+		return nil, ErrTwoHeaders
 	}
 	return found, nil
 }

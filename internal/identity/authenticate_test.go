@@ -85,6 +85,9 @@ func TestAuthenticate(t *testing.T) {
 
 		{"two Authorization lines", lines{"Authorization": {"Bearer <one>", "junk"}}, "", identity.ErrTwoHeaders},
 		{"the same Authorization twice", lines{"Authorization": {"Bearer <one>", "Bearer <one>"}}, "", identity.ErrTwoHeaders},
+		{"two Authorization lines, the key in the second", lines{"Authorization": {"junk", "Bearer <one>"}}, "", identity.ErrTwoHeaders},
+		{"two keys in them", lines{"Authorization": {"Bearer <one>", "Bearer <two>"}}, "", identity.ErrTwoHeaders},
+		{"two Authorization lines and no valid key", lines{"Authorization": {"Bearer <unknown>", "Bearer <old>"}, "X-Api-Key": {"junk"}}, "", identity.ErrUnauthenticated},
 		{"two Authorization lines of junk", lines{"Authorization": {"", ""}, "X-Api-Key": {"<one>"}}, "", identity.ErrTwoHeaders},
 	} {
 		h := make(http.Header)

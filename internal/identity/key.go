@@ -24,9 +24,9 @@ type Key struct {
 
 	User, Space, Org string // owner identities, for rules; "" where unknown
 
-	// Of a caller who came with a token, and has no key: whose token, and for whom;
-	// else "". See NewCaller.
-	Issuer, Audience string
+	// Of a caller who came with a token, and has no key: whose token, for whom, and
+	// which client had it; else "". See NewCaller.
+	Issuer, Audience, Client string
 
 	CreatedAt time.Time // zero: unknown, as for keys of the registry
 	NotBefore time.Time // zero: no beginning

@@ -135,6 +135,8 @@ func TestWhichTokensAreTaken(t *testing.T) {
 		{"typ of a delegation", header(m{"typ": "agent-delegation+jwt"}), "typ"},
 		{"typ of a logout token", header(m{"typ": "logout+jwt"}), "typ"},
 		{"typ no text", header(m{"typ": 1}), "typ"},
+		{"typ with a space behind it", header(m{"typ": "JWT "}), "typ"},
+		{"typ that is a type twice", header(m{"typ": "application/application/jwt"}), "typ"},
 		{"typ with a parameter", header(m{"typ": "JWT;x=y"}), "typ"},
 		{"crit", header(m{"crit": []string{"exp"}}), "header"},
 		{"b64", header(m{"b64": false}), "header"},

@@ -58,6 +58,7 @@ func (i *issuer) caller(c claims, expiry time.Time) (*identity.Secret, error) {
 	if err != nil {
 		return nil, err
 	}
+	client, _ := c.client()
 	var names [4]string
 	for n, claim := range [...]string{i.entry.TenantClaim, i.entry.UserClaim, i.entry.SpaceClaim, i.entry.OrgClaim} {
 		if names[n], err = c.name(claim); err != nil {
@@ -70,7 +71,7 @@ func (i *issuer) caller(c claims, expiry time.Time) (*identity.Secret, error) {
 		named = i.entry.Tenants[tenant]
 	}
 	k := identity.Key{
-		ID: identity.CallerID(i.entry.Issuer, subject), Issuer: i.entry.Issuer, Audience: i.entry.Audience,
+		ID: identity.CallerID(i.entry.Issuer, subject), Issuer: i.entry.Issuer, Audience: i.entry.Audience, Client: client,
 		Services: grant.Services, Actions: grant.Actions, Users: grant.Users,
 		Tenant: named, User: user, Space: space, Org: org,
 		NotAfter: expiry.Add(Leeway), Origin: grant.Pos.String(),

@@ -64,18 +64,28 @@ func (c claims) audience(ours string) error {
 	return errAudience
 }
 
-// party checks to whom the token was issued: azp, or client_id of an access token
-// (RFC 9068 section 2.2), where the registry lists who that may be.
-func (c claims) party(allowed []string) error {
+// client is to whom the token was issued: azp, or client_id of an access token (RFC
+// 9068 section 2.2); "" where it does not say.
+func (c claims) client() (client string, ok bool) {
 	azp, has := c["azp"]
 	if !has {
 		azp, has = c["client_id"]
 	}
-	client, ok := azp.(string)
-	if has && !ok || len(allowed) > 0 && !slices.Contains(allowed, client) {
+	client, ok = azp.(string)
+	return client, ok || !has
+}
+
+// party checks that, where the registry lists who it may be.
+func (c claims) party(allowed []string) error {
+	client, ok := c.client()
+	if !ok || !listed(allowed, client) {
 		return errParty
 	}
 	return nil
+}
+
+func listed(allowed []string, client string) bool {
+	return len(allowed) == 0 || slices.Contains(allowed, client)
 }
 
 // times checks that the token is of now, and returns when it expires.

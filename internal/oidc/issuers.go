@@ -92,7 +92,7 @@ func (t *Tokens) Serves(caller *identity.Key) bool {
 		return false
 	}
 	i := t.issuers[caller.Issuer]
-	return i != nil && i.entry.Audience == caller.Audience
+	return i != nil && i.entry.Audience == caller.Audience && listed(i.entry.AZP, caller.Client)
 }
 
 // Refusal says why a token was refused. It quotes nothing of the token, and is for

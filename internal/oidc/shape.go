@@ -3,7 +3,6 @@ package oidc
 import (
 	"encoding/base64"
 	"errors"
-	"mime"
 	"slices"
 	"strings"
 
@@ -114,7 +113,6 @@ func (t *token) header(b []byte) error {
 // 9068 section 2.1). It is a media type of which application/ may be left out, and
 // so without case (RFC 7515 section 4.1.9).
 func callersType(typ string) bool {
-	full := strings.TrimPrefix(strings.ToLower(typ), "application/")
-	media, params, err := mime.ParseMediaType("application/" + full)
-	return err == nil && len(params) == 0 && (media == "application/jwt" || media == "application/at+jwt")
+	name := strings.TrimPrefix(strings.ToLower(typ), "application/")
+	return name == "jwt" || name == "at+jwt"
 }
