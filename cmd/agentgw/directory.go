@@ -1,6 +1,8 @@
 package main
 
 import (
+	"slices"
+
 	"agentgw/internal/identity"
 	"agentgw/internal/registry"
 	"agentgw/internal/store"
@@ -58,4 +60,22 @@ func storedKey(k store.Key) *identity.Key {
 		key.Limits = &identity.Limits{RPS: k.Limits.RPS, Burst: k.Limits.Burst}
 	}
 	return key
+}
+
+// staticTwin is a key of the registry that has the id of k or a secret of it, and with
+// which its holder gets in however little the store thinks of k; nil if there is none.
+func (h home) staticTwin(k *store.Key) *registry.Key {
+	if h.snapshot == nil || k == nil {
+		return nil
+	}
+	secrets := [][32]byte{k.Digest}
+	if k.Retiring != nil {
+		secrets = append(secrets, k.Retiring.Digest)
+	}
+	for _, s := range h.snapshot.Keys {
+		if s.ID == k.ID || slices.Contains(secrets, s.Digest) || s.Retiring != nil && slices.Contains(secrets, s.Retiring.Digest) {
+			return s
+		}
+	}
+	return nil
 }

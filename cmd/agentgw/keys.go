@@ -151,6 +151,9 @@ func (c *cli) revokeKey(ctx context.Context, at home, id string, asJSON bool) er
 	if err != nil {
 		return exit(exitCannotRun, err)
 	}
+	if static := at.staticTwin(before); static != nil {
+		fmt.Fprintf(c.stderr, "agentgw: key %q at %s has the same id or the same secret and is served still: take it out there\n", static.ID, static.Pos)
+	}
 	if before != nil && !before.RevokedAt.IsZero() {
 		if asJSON {
 			return c.printJSON(map[string]any{"id": id, "revoked": true, "since": before.RevokedAt})

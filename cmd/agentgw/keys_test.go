@@ -289,6 +289,13 @@ valid  valid    github    github.*  a,b    acme    user u-7, org dev  1970-01-01
 	if stdout, _ := b.want(exitDone, "keys", "revoke", "old", "--json"); stdout != `{"id":"old","revoked":true}`+"\n" {
 		t.Errorf("%q", stdout)
 	}
+	// A key of the file with the same secret is served as before, and that is said.
+	if err := s.AddKey(t.Context(), store.Key{ID: "twin", Services: []string{"*"}, Users: []string{"*"}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, stderr := b.want(exitDone, "keys", "revoke", "twin"); !strings.Contains(stderr, `key "static" at registry.yaml:5:5 has the same id or the same secret and is served still`) {
+		t.Errorf("with a twin in the file: %q", stderr)
+	}
 	// An id that was revoked is not given again, and that is said.
 	_, stderr := b.want(exitCannotRun, "keys", "create", "--id", "old", "--services", "*", "--users", "*")
 	if want := fmt.Sprintf("agentgw: --id: key %q was revoked on %s; ids are not used again\n", "old", b.keys()[0].RevokedAt.Format(time.RFC3339)); stderr != want {

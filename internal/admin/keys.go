@@ -8,6 +8,9 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	strict "github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // Key is a gateway key as operators see it: never its text, and no hash of it.
@@ -135,9 +138,9 @@ func readNewKey(body io.Reader) (ask NewKey, err error) {
 	if err != nil {
 		return ask, errors.New("the body cannot be read, or is over 64 KiB")
 	}
-	var members map[string]json.RawMessage
-	if json.Unmarshal(text, &members) != nil {
-		return ask, errors.New("the body is not a JSON object")
+	var members map[string]jsontext.Value
+	if strict.Unmarshal(text, &members) != nil || members == nil { // which takes no name twice
+		return ask, errors.New("the body is not a JSON object, or has a name twice")
 	}
 	for name := range members {
 		if !strings.Contains(newKeyMembers, " "+name+" ") || strings.Contains(name, " ") {

@@ -12,6 +12,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"agentgw/internal/identity"
 )
 
 // act is the body of POST /v1/act.
@@ -211,7 +213,7 @@ func jsonError(err error) error {
 }
 
 // text returns the string in value: at most 256 bytes, without control
-// characters, since names go into records that people read.
+// characters or a key, since names go into records that people read.
 func text(member string, value jsontext.Value) (string, error) {
 	if value.Kind() != '"' {
 		return "", fmt.Errorf("%s must be a string", member)
@@ -228,6 +230,9 @@ func text(member string, value jsontext.Value) (string, error) {
 func nameable(member, s string) error {
 	if !utf8.ValidString(s) || len(s) > 256 || strings.IndexFunc(s, func(c rune) bool { return c < ' ' || c == 0x7f }) >= 0 {
 		return fmt.Errorf("%s is longer than 256 bytes or has control characters", member)
+	}
+	if identity.HoldsKey(s) {
+		return fmt.Errorf("%s holds a gateway key, which belongs into a header and nowhere else", member)
 	}
 	return nil
 }

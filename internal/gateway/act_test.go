@@ -19,6 +19,9 @@ func TestParseAct(t *testing.T) {
 		{"lone surrogate", `{"service":"a","action":"c","params":{"x":"\ud800"}}`, "not valid near byte"},
 		{"bad utf-8", "{\"service\":\"a\xff\",\"action\":\"c\"}", "not UTF-8"},
 		{"NUL", `{"service":"a\u0000","action":"c"}`, "control characters"},
+		{"a key as a service", `{"service":"` + aKey + `","action":"c"}`, "service holds a gateway key"},
+		{"a key within an action", `{"service":"a","action":"get ` + aKey + `."}`, "action holds a gateway key"},
+		{"a key as a user", `{"service":"a","action":"c","on_behalf_of":"\u0061` + aKey[1:] + `"}`, "on_behalf_of holds a gateway key"},
 		{"after", `{"service":"a","action":"b"} {}`, "after the JSON object"},
 		{"cut", `{"service":"a","action":"b"`, "JSON"},
 		{"number", `{"service":1,"action":"b"}`, "service must be a string"},
@@ -33,11 +36,13 @@ func TestParseAct(t *testing.T) {
 		switch {
 		case c.want == "" && err != nil:
 			t.Errorf("%s: refused: %v", c.name, err)
-		case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
+		case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), aKey)):
 			t.Errorf("%s: got %v, want an error with %q", c.name, err, c.want)
 		}
 	}
 }
+
+const aKey = "agw_0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklm"
 
 // object is one of so many members, of which the names hold what an object's syntax
 // is made of.
