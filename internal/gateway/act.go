@@ -231,7 +231,7 @@ func nameable(member, s string) error {
 	if !utf8.ValidString(s) || len(s) > 256 || strings.IndexFunc(s, func(c rune) bool { return c < ' ' || c == 0x7f }) >= 0 {
 		return fmt.Errorf("%s is longer than 256 bytes or has control characters", member)
 	}
-	if identity.HoldsKey(s) {
+	if identity.HasKey(s) {
 		return fmt.Errorf("%s holds a gateway key, which belongs into a header and nowhere else", member)
 	}
 	return nil

@@ -81,20 +81,6 @@ func LooksLikeKey(s string) bool {
 	return true
 }
 
-// HoldsKey reports whether what LooksLikeKey stands anywhere in s.
-func HoldsKey(s string) bool {
-	for {
-		at := strings.Index(s, keyPrefix)
-		if at < 0 || len(s)-at < keyLen {
-			return false
-		}
-		if LooksLikeKey(s[at : at+keyLen]) {
-			return true
-		}
-		s = s[at+1:]
-	}
-}
-
 // ParseKey returns the digest under which the key s would be found, or false
 // where s is not spelled like a key or its checksum is wrong. It looks nothing
 // up, so a stranger's guesses cost a checksum each.

@@ -122,14 +122,14 @@ func TestWhatIsNotAKey(t *testing.T) {
 	}
 }
 
-// TestHoldsKey: a key is found wherever it stands, and nothing that is less than one.
-func TestHoldsKey(t *testing.T) {
+// TestHasKey: a key is found wherever it stands, and nothing that is less than one.
+func TestHasKey(t *testing.T) {
 	good := keyFrom([32]byte{7})
 	for text, want := range map[string]bool{
 		good: true, "user " + good: true, good + "0": true, "agw_" + good: true, good[:52] + "é" + good: true, "agw_agw_" + good[8:] + good[4:]: true,
 		"": false, "agw_": false, good[:52]: false, good[:52] + "-" + good[:52]: false, strings.Repeat("agw_", 60): false, good[1:]: false,
 	} {
-		if HoldsKey(text) != want {
+		if HasKey(text) != want {
 			t.Errorf("%q: %v", text, !want)
 		}
 	}
