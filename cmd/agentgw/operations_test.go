@@ -114,7 +114,7 @@ func TestOperatorsBlockATenant(t *testing.T) {
 	}
 	var ended *receipts.Record
 	eventually(t, "the receipt of the ended call", func() bool {
-		records, err := r.server.receipts.Find(receiptID.FindStringSubmatch(res.Header.Get("Agentgate-Receipt"))[1])
+		records, err := r.server.receipts.Find(receiptID.FindStringSubmatch(res.Header.Get("Agentgate-Receipt"))[1], "k")
 		if err != nil || len(records) != 2 {
 			return false
 		}

@@ -415,7 +415,7 @@ func TestReloadOfWhatCallsGoBy(t *testing.T) {
 		_, _ = io.Copy(io.Discard, res.Body)
 		_ = res.Body.Close()
 		if receipt := receiptID.FindStringSubmatch(res.Header.Get("Agentgate-Receipt")); receipt != nil {
-			lines, err := r.server.receipts.Find(receipt[1])
+			lines, err := r.server.receipts.Find(receipt[1], "alone")
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -45,7 +45,7 @@ type Receipts interface {
 	// Refuse is Append for a refusal, which it may count instead, among those of
 	// the same source, in another receipt whose id the record then has.
 	Refuse(r *receipts.Record, source string) (receipts.Entry, error)
-	Find(id string) ([]json.RawMessage, error)
+	Find(id, key string) ([]json.RawMessage, error)
 	Prove(records []json.RawMessage) ([]receipts.Proof, error)
 	Checkpoint() []byte
 	VerifierKey() string

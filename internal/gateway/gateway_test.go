@@ -119,7 +119,7 @@ func entry(r *receipts.Record, i int, before uint64) receipts.Entry {
 	return e
 }
 
-func (l *ledger) Find(string) ([]json.RawMessage, error) { return nil, nil }
+func (l *ledger) Find(string, string) ([]json.RawMessage, error) { return nil, nil }
 
 func (l *ledger) Prove([]json.RawMessage) ([]receipts.Proof, error) { return nil, nil }
 

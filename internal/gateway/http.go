@@ -291,7 +291,7 @@ type receiptView struct {
 func (g *Gateway) receipt(c *gin.Context, call *Call) {
 	view := receiptView{ID: c.Param("id")}
 	var err error
-	if view.Records, err = g.receipts.Find(view.ID); err != nil {
+	if view.Records, err = g.receipts.Find(view.ID, call.Key.ID); err != nil {
 		g.log.Error("a receipt could not be read", "receipt", view.ID, "error", err)
 		writeError(c.Writer, refuse(Internal, "the gateway cannot read its receipts; the operator's log says why"), "", jitter)
 		return

@@ -37,6 +37,7 @@ type slot struct {
 	line   []byte // with its line end
 	leaf   tlog.Hash
 	id     string
+	key    string
 	begins bool    // see Record.Begins
 	branch *branch // nil for a record without a tenant
 }
@@ -251,7 +252,7 @@ func (l *Log) nudge() {
 var slots = sync.Pool{New: func() any { return new(slot) }}
 
 func (l *Log) encode(s *slot, r *Record, index uint64) {
-	s.id, s.begins = r.ID, r.Begins()
+	s.id, s.key, s.begins = r.ID, r.Key, r.Begins()
 	s.line = appendRecord(s.line[:0], r)
 	s.line = l.key.appendTag(s.line, 0, index)
 	s.leaf = tlog.RecordHash(s.line)

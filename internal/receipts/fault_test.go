@@ -438,7 +438,7 @@ func TestNothingIsAcknowledgedBeforeItsSync(t *testing.T) {
 	if !bytes.Equal(checkpoint, l.Checkpoint()) || l.Stats().Size != 1 {
 		t.Error("shown before it is on disk")
 	}
-	if found, _ := l.Find("a"); found != nil {
+	if found, _ := l.Find("a", "ci-bot"); found != nil {
 		t.Error("found before it is on disk")
 	}
 	armed.Store(false)

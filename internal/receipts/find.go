@@ -22,8 +22,9 @@ type place struct {
 	bytes   int // with the line end
 }
 
-// recent remembers where the records of the newest receipts stand. An entry is
-// complete: a receipt whose call is still running is not forgotten, so that its
+// recent remembers where the records of the newest receipts stand, and by which key
+// they are: whoever asks for one of somebody else's is told that there is none, and
+// waits for that as long as for an id that nobody has. An entry is complete: a receipt whose call is still running is not forgotten, so that its
 // outcome always meets its intent here. Those are as many as calls in flight, and
 // summaries that are being counted.
 type recent struct {
@@ -38,6 +39,7 @@ type recent struct {
 type recentEntry struct {
 	places []place
 	pair   [2]place // what places begins with: most receipts have an intent and an outcome
+	key    uint64   // the hash of whose it is
 	open   bool     // it has begun and not ended
 }
 
@@ -47,19 +49,19 @@ func (c *recent) addBatch(slots []*slot, at place) {
 	defer c.mu.Unlock()
 	for _, s := range slots {
 		at.bytes = len(s.line)
-		c.addLocked(s.id, s.begins, at)
+		c.addLocked(s.id, s.key, s.begins, at)
 		at.at += int64(len(s.line))
 	}
 }
 
-func (c *recent) addLocked(id string, begins bool, p place) {
+func (c *recent) addLocked(id, key string, begins bool, p place) {
 	e := c.entries[id]
 	if e == nil || e.places[len(e.places)-1].segment != p.segment {
-		c.sieve.add(p.segment, id)
+		c.sieve.add(p.segment, id, key)
 	}
 	if e == nil {
 		e = c.makeRoomLocked(id)
-		e.places = e.pair[:0]
+		e.places, e.key = e.pair[:0], c.sieve.hash(key, "")
 		c.entries[id] = e
 	}
 	e.places = append(e.places, p)
@@ -120,40 +122,41 @@ func (c *recent) forget() {
 	c.entries, c.ring, c.next, c.sieve = nil, nil, 0, sieve{}
 }
 
-func (c *recent) find(id string) []place {
+func (c *recent) find(id, key string) []place {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if e := c.entries[id]; e != nil {
+	if e := c.entries[id]; e != nil && e.key == c.sieve.hash(key, "") {
 		return slices.Clone(e.places)
 	}
 	return nil
 }
 
 // segments are those that may hold records of an older receipt.
-func (c *recent) segments(id string) []uint64 {
+func (c *recent) segments(id, key string) []uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.sieve.segments(id)
+	return c.sieve.segments(id, key)
 }
 
-// Find returns the records of one receipt in log order, as they are stored. An
-// id that is not in the log gives none and no error, and costs next to nothing.
+// Find returns the records of one receipt of a key in log order, as they are stored.
+// An id that is not in the log gives none and no error, and costs next to nothing;
+// so does a receipt that is of another key, which cannot be told from it by time.
 // A receipt older than the newest 32,768 is looked for in the segment or two
 // that hold it, a tenth of a second each, one search at a time. Only records
 // that are on disk are found.
-func (l *Log) Find(id string) ([]json.RawMessage, error) {
-	found, err := l.find(id)
+func (l *Log) Find(id, key string) ([]json.RawMessage, error) {
+	found, err := l.find(id, key)
 	if errors.Is(err, fs.ErrNotExist) { // removed by retention, which forgets it first
-		found, err = l.find(id)
+		found, err = l.find(id, key)
 	}
 	return found, err
 }
 
-func (l *Log) find(id string) ([]json.RawMessage, error) {
-	if places := l.recent.find(id); places != nil {
+func (l *Log) find(id, key string) ([]json.RawMessage, error) {
+	if places := l.recent.find(id, key); places != nil {
 		return readPlaces(l.disk, l.folder, places)
 	}
-	segments := l.recent.segments(id)
+	segments := l.recent.segments(id, key)
 	if len(segments) == 0 {
 		return nil, nil
 	}

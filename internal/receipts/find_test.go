@@ -3,10 +3,13 @@ package receipts_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -45,7 +48,7 @@ func TestFindOld(t *testing.T) {
 	}
 	find := func(id string, want int) {
 		t.Helper()
-		found, err := l.Find(id)
+		found, err := l.Find(id, "ci-bot")
 		if err != nil || len(found) != want {
 			t.Errorf("%s: %d records, %v; want %d", id, len(found), err, want)
 		}
@@ -68,7 +71,7 @@ func TestFindOld(t *testing.T) {
 		}
 		read := 0
 		for i := range 200 {
-			if found, err := l.Find(fmt.Sprintf("nobody-%d", i)); found != nil {
+			if found, err := l.Find(fmt.Sprintf("nobody-%d", i), "ci-bot"); found != nil {
 				t.Errorf("%s", found)
 			} else if err != nil {
 				read++
@@ -77,7 +80,7 @@ func TestFindOld(t *testing.T) {
 		if read > 20 {
 			t.Errorf("%d of 200 searches for nothing read a file", read)
 		}
-		if _, err := l.Find("id-1-0"); err == nil {
+		if _, err := l.Find("id-1-0", "ci-bot"); err == nil {
 			t.Error("an old receipt was found without reading")
 		}
 		if err := os.Rename(folder+".away", folder); err != nil {
@@ -90,6 +93,71 @@ func TestFindOld(t *testing.T) {
 	}
 }
 
+// find finds a receipt of the key that calls have here, or of none.
+func find(l *receipts.Log, id string) ([]json.RawMessage, error) {
+	if found, err := l.Find(id, "ci-bot"); found != nil || err != nil {
+		return found, err
+	}
+	return l.Find(id, "")
+}
+
+// TestSomebodyElsesReceiptIsNotLookedFor: whoever asks for a receipt of another key
+// gets what an id gets that nobody has, by the same way: no file is opened, whether
+// it is of the newest or was forgotten.
+func TestSomebodyElsesReceiptIsNotLookedFor(t *testing.T) {
+	disk, clock := receipts.NewSimDisk(), clockwork.NewFakeClockAt(noon)
+	var away atomic.Bool
+	disk.Before = func(c receipts.SimCall) (f receipts.SimFault) {
+		if away.Load() && c.Op == "open" && filepath.Ext(c.Name) == ".jsonl" {
+			f.Err = fs.ErrPermission
+		}
+		return f
+	}
+	const all = 600 // of which 16 are remembered
+	for _, what := range []string{"begun", "read again"} {
+		o := receipts.Options{Clock: clock, Replica: "gw-1"}
+		receipts.SetSimDisk(&o, disk)
+		receipts.SetSegmentSize(&o, 50_000)
+		receipts.SetKeepRecent(&o, 16)
+		l, err := receipts.Open(simData, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := 0; what == "begun" && i < all; i++ {
+			mustAppend(t, l, outcome(fmt.Sprint("a-", i)))
+		}
+		// read tells for how many of the receipts a file is opened.
+		read := func(key string) (n int) {
+			for i := range all {
+				found, err := l.Find(fmt.Sprint("a-", i), key)
+				if err != nil {
+					n++
+				}
+				if found != nil {
+					t.Errorf("%s, %d of %q: %s", what, i, key, found)
+				}
+			}
+			return n
+		}
+		away.Store(true)
+		if n := read("ci-bot"); n != all {
+			t.Errorf("%s: %d of %d of one's own were read", what, n, all)
+		}
+		for _, key := range []string{"", "ci-bo", "ci-bot2", "ops"} {
+			if n := read(key); n > all/60 { // a filter errs
+				t.Errorf("%s: %d of %d were read for %q", what, n, all, key)
+			}
+		}
+		away.Store(false)
+		if found, err := l.Find("a-3", "ci-bot"); err != nil || len(found) != 1 {
+			t.Errorf("%s: one's own: %s, %v", what, found, err)
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestFindAfterARepair: a start that had to read twice remembers once.
 func TestFindAfterARepair(t *testing.T) {
 	dir := t.TempDir()
@@ -98,7 +166,7 @@ func TestFindAfterARepair(t *testing.T) {
 	l.Close()
 	write(t, segmentFile(dir), append(read(t, segmentFile(dir)), `{"batch":{"fi`...))
 	l = openLog(t, dir)
-	if found, err := l.Find("a"); err != nil || len(found) != 2 {
+	if found, err := l.Find("a", "ci-bot"); err != nil || len(found) != 2 {
 		t.Errorf("%s, %v", found, err)
 	}
 }
@@ -162,14 +230,14 @@ func TestClockGoesBack(t *testing.T) {
 			t.Errorf("entry %d, sequence %d, want %d", e.Index, r.Seq, i+1)
 		}
 	}
-	found, err := l.Find("1")
+	found, err := l.Find("1", "ci-bot")
 	if err != nil || len(found) != 1 {
 		t.Fatal(found, err)
 	}
 	if want := `"t":"2026-05-04T11:59:50.123456Z"`; !bytes.Contains(found[0], []byte(want)) {
 		t.Errorf("%s, want %s", found[0], want)
 	}
-	found, _ = l.Find("2")
+	found, _ = l.Find("2", "ci-bot")
 	if want := `"t":"2026-05-04T11:59:51.000000Z"`; len(found) != 1 || !bytes.Contains(found[0], []byte(want)) {
 		t.Errorf("%s, want %s", found, want)
 	}

@@ -137,7 +137,7 @@ func TestAThousandRefusalsHaveTheirOwnRecords(t *testing.T) {
 		if n := floodBooksOf(t, dir).ended; n != 3 {
 			t.Errorf("%d ended after ten seconds, want 3", n)
 		}
-		found, err := l.Find(summary.ID)
+		found, err := l.Find(summary.ID, summary.Key)
 		if err != nil || len(found) != 2 {
 			t.Fatalf("%s %v", found, err)
 		}

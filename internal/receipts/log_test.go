@@ -65,7 +65,7 @@ func TestAppendFindReopen(t *testing.T) {
 	if e.Index != 3 { // entry 0 is the log's key
 		t.Errorf("index %d, want 3", e.Index)
 	}
-	found, err := l.Find("a")
+	found, err := l.Find("a", "ci-bot")
 	if err != nil || len(found) != 2 {
 		t.Fatalf("found %s, %v; want intent and outcome", found, err)
 	}
@@ -78,10 +78,10 @@ func TestAppendFindReopen(t *testing.T) {
 	before := l.Checkpoint()
 
 	l = openLog(t, dir)
-	if again, _ := l.Find("a"); len(again) != 2 || !bytes.Equal(again[0], found[0]) || !bytes.Equal(again[1], found[1]) {
+	if again, _ := l.Find("a", "ci-bot"); len(again) != 2 || !bytes.Equal(again[0], found[0]) || !bytes.Equal(again[1], found[1]) {
 		t.Errorf("after reopening: %s, want %s", again, found)
 	}
-	b, err := l.Find("b")
+	b, err := l.Find("b", "ci-bot")
 	if err != nil || len(b) != 2 {
 		t.Fatalf("found %s, %v; want the intent and an unknown outcome", b, err)
 	}
@@ -92,7 +92,7 @@ func TestAppendFindReopen(t *testing.T) {
 	if bytes.Equal(before, l.Checkpoint()) {
 		t.Error("the checkpoint does not cover what the start has added")
 	}
-	if none, err := l.Find("nobody"); none != nil || err != nil {
+	if none, err := l.Find("nobody", "ci-bot"); none != nil || err != nil {
 		t.Errorf("found %s, %v", none, err)
 	}
 }

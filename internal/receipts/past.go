@@ -296,5 +296,5 @@ func (l *Log) remember(p *past, e event) {
 	}
 	l.recent.mu.Lock()
 	defer l.recent.mu.Unlock()
-	l.recent.addLocked(e.record.ID, e.record.Begins(), at)
+	l.recent.addLocked(e.record.ID, e.record.Key, e.record.Begins(), at)
 }

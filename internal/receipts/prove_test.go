@@ -57,7 +57,7 @@ func takeApart(t testing.TB, proof []byte) (p proofParts) {
 
 // prove finds a receipt and proves its records.
 func prove(l *receipts.Log, id string) ([]receipts.Proof, error) {
-	records, err := l.Find(id)
+	records, err := find(l, id)
 	if err != nil || len(records) == 0 {
 		return nil, fmt.Errorf("%s: %d records: %w", id, len(records), err)
 	}
@@ -786,7 +786,7 @@ func proofsWhileItGrows(t *testing.T, mode string) {
 				var records []json.RawMessage
 				for end := time.Now().Add(time.Second); len(records) == 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
 					var err error
-					if records, err = l.Find(id); err != nil { // in interval mode it may not be there yet
+					if records, err = find(l, id); err != nil { // in interval mode it may not be there yet
 						t.Error(err)
 					}
 				}

@@ -160,7 +160,7 @@ func TestIntervalMode(t *testing.T) {
 		clock.Advance(30 * time.Millisecond)
 		mustAppend(t, l, outcome("a")) // does not push the end out
 		clock.Advance(19 * time.Millisecond)
-		if found, _ := l.Find("a"); found != nil || l.Stats().Size != 1 {
+		if found, _ := l.Find("a", "ci-bot"); found != nil || l.Stats().Size != 1 {
 			t.Error("on disk before its time")
 		}
 		clock.Advance(time.Millisecond)
@@ -170,7 +170,7 @@ func TestIntervalMode(t *testing.T) {
 		if got := syncs.Load() - before; got != 1 {
 			t.Errorf("%d syncs for one interval", got)
 		}
-		found, err := l.Find("a")
+		found, err := l.Find("a", "ci-bot")
 		if err != nil || len(found) != 2 {
 			t.Errorf("%s, %v", found, err)
 		}

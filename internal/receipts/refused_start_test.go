@@ -140,7 +140,7 @@ func TestRecordOverTheLimit(t *testing.T) {
 		r := outcome(id)
 		r.Action = strings.Repeat("a", action)
 		mustAppend(t, l, r)
-		found, err := l.Find(id)
+		found, err := l.Find(id, "ci-bot")
 		if err != nil || len(found) != 1 {
 			t.Fatal(found, err)
 		}

@@ -192,7 +192,7 @@ func TestRetentionKeepsTheProof(t *testing.T) {
 		kept := 0
 		for id, list := range h.records {
 			whole := list[0].Index >= first
-			found, err := l.Find(id)
+			found, err := find(l, id)
 			if err != nil || whole && len(found) != len(list) || list[len(list)-1].Index < first && len(found) != 0 {
 				t.Fatalf("%s: %d records found of %d: %v", id, len(found), len(list), err)
 			}

@@ -5,13 +5,14 @@ import (
 	"slices"
 )
 
-// sieve tells which segments may hold a receipt, so that one that nobody has is
+// sieve tells which segments may hold a receipt of a key, so that one that nobody has is
 // looked for in no file, and an old one in one or two. Otherwise each caller
 // with a key could have the whole log read by asking for an id of their own
 // invention. It takes two bytes of memory a receipt, which is a five-hundredth of
 // what the receipt takes on disk, and errs once in some 2,000 segments.
 type sieve struct {
 	seed   maphash.Seed
+	seeded bool
 	sealed []sealedSieve
 	first  uint64   // of the segment that is being filled
 	hashes []uint64 // of its receipts
@@ -29,15 +30,19 @@ const (
 )
 
 // add notes that a record of id stands in the segment. Segments come in order.
-func (s *sieve) add(segment uint64, id string) {
-	if s.hashes == nil {
-		s.seed = maphash.MakeSeed()
-	}
+func (s *sieve) add(segment uint64, id, key string) {
 	if segment != s.first && len(s.hashes) > 0 {
 		s.seal()
 	}
 	s.first = segment
-	s.hashes = append(s.hashes, maphash.String(s.seed, id))
+	s.hashes = append(s.hashes, s.hash(id, key))
+}
+
+func (s *sieve) hash(id, key string) uint64 {
+	if !s.seeded {
+		s.seed, s.seeded = maphash.MakeSeed(), true
+	}
+	return maphash.Comparable(s.seed, [2]string{id, key})
 }
 
 func (s *sieve) seal() {
@@ -74,12 +79,9 @@ func (s sealedSieve) mayHold(h uint64) bool {
 	return true
 }
 
-// segments returns those that may hold a record of id, in order.
-func (s *sieve) segments(id string) (firsts []uint64) {
-	if s.hashes == nil {
-		return nil
-	}
-	h := maphash.String(s.seed, id)
+// segments returns those that may hold a record of id and key, in order.
+func (s *sieve) segments(id, key string) (firsts []uint64) {
+	h := s.hash(id, key)
 	for _, full := range s.sealed {
 		if full.mayHold(h) {
 			firsts = append(firsts, full.first)

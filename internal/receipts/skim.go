@@ -12,7 +12,7 @@ import (
 // then neither spelling nor tag has to be looked at again. skim takes from a
 // record line just what the log has to know of the past.
 
-// skim reads kind, id, sequence and tenant of a record line. ok is false where
+// skim reads kind, id, sequence, tenant and key of a record line. ok is false where
 // that takes more than looking: then the line has to be parsed. Of a line that
 // ParseRecord accepts it says the same; of another it may say anything.
 func skim(line []byte) (r Record, ok bool) {
@@ -31,14 +31,13 @@ func skim(line []byte) (r Record, ok bool) {
 	if err != nil {
 		return r, false
 	}
-	rest = rest[end:]
-	if bytes.HasPrefix(rest, []byte(`,"tenant":`)) {
-		tenant, _, ok := textAfter(rest, `,"tenant":"`)
-		if !ok {
-			return r, false
-		}
-		r.Tenant = string(tenant)
+	tenant, rest, ok1 := textIfThere(rest[end:], `,"tenant":"`)
+	_, rest, ok2 = textIfThere(rest, `,"caller":"`)
+	key, _, ok3 := textIfThere(rest, `,"key":"`)
+	if !ok1 || !ok2 || !ok3 {
+		return r, false
 	}
+	r.Tenant, r.Key = string(tenant), string(key)
 	r.Kind, r.ID, r.Seq = Kind(kind), string(id), seq
 	// Of heads, of keys and of what was removed all is wanted, and of a summary whether it ends one.
 	return r, r.Kind.Valid() && r.Kind != KindHeads && r.Kind != KindKey && r.Kind != KindPruned && r.Kind != KindSummary
@@ -78,6 +77,14 @@ func textAfter(line []byte, prefix string) (text, rest []byte, ok bool) {
 		return nil, nil, false
 	}
 	return line[:end], line[end+1:], true
+}
+
+// textIfThere is textAfter for a member that may be left out.
+func textIfThere(line []byte, prefix string) (text, rest []byte, ok bool) {
+	if !bytes.HasPrefix(line, []byte(prefix)) {
+		return nil, line, true
+	}
+	return textAfter(line, prefix)
 }
 
 // maxUncovered bounds what is held of the records after the last checkpoint:
