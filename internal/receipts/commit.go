@@ -138,7 +138,7 @@ func (l *Log) commit(b *batch) {
 	l.trees.Lock() // before anybody learns that the records are there, and asks for a proof
 	l.recent.addBatch(b.slots, place{segment: l.segment.first, at: done.at})
 	close(b.done)
-	l.growLocked(b, done.tiles)
+	l.growLocked(b, done)
 	l.trees.Unlock()
 	l.index.written(l.segment.size - done.at)
 	for _, s := range b.slots {
@@ -189,8 +189,8 @@ func (l *Log) persist(b *batch) (committed, error) {
 
 // growLocked takes b, which is on disk, into the tenants' trees, and what proofs
 // need into memory.
-func (l *Log) growLocked(b *batch, tiles []tlog.Hash) {
-	l.tiles = append(l.tiles, tiles...)
+func (l *Log) growLocked(b *batch, done committed) {
+	l.tiles, l.tail = append(l.tiles, done.tiles...), done.tree.tail()
 	for i, s := range b.slots {
 		var before uint64
 		if s.branch != nil {

@@ -13,6 +13,7 @@ import (
 type hashes struct {
 	size   uint64
 	tiles  []tlog.Hash                            // roots of its full tiles of leaves
+	tail   []tlog.Hash                            // see frontier.tail
 	leaves func(tile uint64) ([]tlog.Hash, error) // all that the tree has of it
 	known  map[uint64][]tlog.Hash                 // leaves that were read
 }
@@ -48,21 +49,50 @@ func (h *hashes) subtree(level int, n uint64) (tlog.Hash, error) {
 		return complete(row), nil
 	}
 	tile, first := n<<level>>tileHeight, n<<level&(tileWidth-1)
-	leaves := h.known[tile]
-	if leaves == nil {
-		var err error
-		if leaves, err = h.leaves(tile); err != nil {
-			return tlog.Hash{}, err
-		}
-		if h.known == nil {
-			h.known = make(map[uint64][]tlog.Hash)
-		}
-		h.known[tile] = leaves
+	leaves, err := h.leavesOf(tile)
+	if err != nil {
+		return tlog.Hash{}, err
 	}
 	if first+1<<level > uint64(len(leaves)) {
 		return tlog.Hash{}, errHashes
 	}
 	return complete(leaves[first : first+1<<level]), nil
+}
+
+// leavesOf returns the leaves that the tree has of a tile. Nobody has vouched for them.
+func (h *hashes) leavesOf(tile uint64) ([]tlog.Hash, error) {
+	if leaves := h.known[tile]; leaves != nil {
+		return leaves, nil
+	}
+	leaves, err := h.leaves(tile)
+	if err != nil {
+		return nil, err
+	}
+	if h.known == nil {
+		h.known = make(map[uint64][]tlog.Hash)
+	}
+	h.known[tile] = leaves
+	return leaves, nil
+}
+
+// vouch holds the leaves of a tile against what is in memory of the tree.
+func (h *hashes) vouch(tile uint64) error {
+	leaves, err := h.leavesOf(tile)
+	if err != nil {
+		return err
+	}
+	want := h.tail
+	if tile < uint64(len(h.tiles)) {
+		want = h.tiles[tile : tile+1]
+	}
+	var f frontier
+	for _, leaf := range leaves {
+		f.push(leaf)
+	}
+	if !slices.Equal(f.nodes, want) {
+		return errLeaves
+	}
+	return nil
 }
 
 // complete is the root over a power of two of hashes.

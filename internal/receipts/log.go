@@ -161,6 +161,7 @@ type Log struct {
 	trees  sync.Mutex
 	grown  grown
 	tiles  []tlog.Hash // the roots of the full tiles of the log's own tree
+	tail   []tlog.Hash // see frontier.tail
 	leaves leaves
 
 	wake    chan struct{} // of capacity 1: there is something to do

@@ -171,7 +171,7 @@ func open(dir, folder string, o Options) (*Log, *past, error) {
 // load brings the log into the state that its files say.
 func (l *Log) load(p *past, w *walker) (err error) {
 	l.tree, l.branches, l.grown, l.next = w.tree, w.branches, w.grown, w.tree.size
-	l.tiles, l.byTree = w.tiles, w.byTree
+	l.tiles, l.tail, l.byTree = w.tiles, w.tree.tail(), w.byTree
 	if err := l.leaves.flush(); err != nil {
 		l.warnOfLeaves(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"time"
 
 	"golang.org/x/mod/sumdb/tlog"
@@ -27,6 +28,7 @@ type snapshot struct {
 	at     time.Time // when it was signed
 	last   uint64
 	tiles  []tlog.Hash
+	tail   []tlog.Hash // see frontier.tail
 	ends   []uint64
 }
 
@@ -76,7 +78,7 @@ func (l *Log) proveTenant(line []byte, r *Record) ([]byte, error) {
 }
 
 func (s *snapshot) hashes(reader *leafReader) *hashes {
-	return &hashes{size: s.Size, tiles: s.tiles, leaves: func(tile uint64) ([]tlog.Hash, error) {
+	return &hashes{size: s.Size, tiles: s.tiles, tail: s.tail, leaves: func(tile uint64) ([]tlog.Hash, error) {
 		if tile < uint64(len(s.ends)) {
 			return reader.chain(s.ends[tile], tileWidth)
 		}
@@ -97,7 +99,7 @@ func (l *Log) snapshot(b *branch, seq uint64) (*snapshot, *leafReader, error) {
 	s := b.shown
 	old := s == nil || s.Size < seq || s.Size < b.tree.size && now.Sub(s.at) >= signEvery
 	if old {
-		s = &snapshot{checkpoint: b.head(), at: now, last: b.last, tiles: b.tiles, ends: b.ends}
+		s = &snapshot{checkpoint: b.head(), at: now, last: b.last, tiles: b.tiles, tail: slices.Clone(b.tree.tail()), ends: b.ends}
 	}
 	l.trees.Unlock()
 	if err != nil || !old {

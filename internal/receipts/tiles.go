@@ -47,6 +47,11 @@ func (l *Log) Tile(tree, path string) ([]byte, error) {
 	if n := uint64(t.N); n > rows/tileWidth || uint64(t.W) > rows-n*tileWidth {
 		return nil, fs.ErrNotExist
 	}
+	if t.L == 0 { // what is above is in memory
+		if err := h.vouch(uint64(t.N)); err != nil {
+			return nil, err
+		}
+	}
 	data := make([]byte, 0, t.W*tlog.HashSize)
 	for i := range uint64(t.W) {
 		hash, err := h.subtree(t.L*tileHeight, uint64(t.N)*tileWidth+i)
@@ -78,7 +83,7 @@ func (l *Log) hashesOf(tree string) (*hashes, *leafReader, error) {
 		return nil, nil, err
 	}
 	size := l.leaves.next
-	return &hashes{size: size, tiles: l.tiles, leaves: func(tile uint64) ([]tlog.Hash, error) {
+	return &hashes{size: size, tiles: l.tiles, tail: l.tail, leaves: func(tile uint64) ([]tlog.Hash, error) {
 		return reader.row(tile*tileWidth, min(size, (tile+1)*tileWidth))
 	}}, reader, nil
 }

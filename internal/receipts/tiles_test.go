@@ -97,3 +97,52 @@ func flat(hashes [][32]byte) (list [][]byte) {
 	}
 	return list
 }
+
+// TestTilesOfLeavesAreChecked: a tile of leaves that were changed beside the segments
+// while the log runs is not served, full or not, of the log's tree or a tenant's.
+func TestTilesOfLeavesAreChecked(t *testing.T) {
+	dir := t.TempDir()
+	l := openLog(t, dir, func(o *receipts.Options) { receipts.SetNoSync(o) })
+	const records = 300 // a tile and a part of one, behind the log's key
+	for i := range records {
+		mustAppend(t, l, of("tenant:acme", fmt.Sprint(i)))
+	}
+	h := historyOf(t, dir, l.VerifierKey())
+	tree := h.origin("tenant:acme")[len(h.log)+len("/t/"):]
+	serves := func(tree, path string) bool {
+		t.Helper()
+		data, err := l.Tile(tree, path)
+		if (err == nil) != (data != nil) || errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("tree %q: %s: %v", tree, path, err)
+		}
+		return err == nil
+	}
+	for _, tree := range []string{"", tree} {
+		if !serves(tree, "0/000") || !serves(tree, "0/001.p/9") {
+			t.Fatal("a tile that is good is not served")
+		}
+	}
+	file := strings.TrimSuffix(segmentFile(dir), ".jsonl") + ".leaves"
+	good := read(t, file)
+	for _, c := range []struct {
+		entry int
+		bad   string // of tree "": which tile is bad then
+	}{{7, "0/000"}, {256, "0/001.p/9"}, {records, "0/001.p/9"}} {
+		changed := bytes.Clone(good)
+		changed[40*c.entry] ^= 1
+		write(t, file, changed)
+		for _, path := range []string{"0/000", "0/000.p/3", "0/001.p/9"} {
+			if whole := serves("", path); whole == (path[:5] == c.bad[:5]) {
+				t.Errorf("entry %d: %s: served %v", c.entry, path, whole)
+			}
+			// The tenant's leaf i is entry i+1.
+			if whole := serves(tree, path); whole == (path[:5] == map[bool]string{true: "0/000", false: "0/001"}[c.entry-1 < 256]) {
+				t.Errorf("entry %d of the tenant: %s: served %v", c.entry, path, whole)
+			}
+		}
+		if !serves("", "1/000.p/1") {
+			t.Error("a tile of roots is not served")
+		}
+		write(t, file, good)
+	}
+}

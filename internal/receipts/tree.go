@@ -2,6 +2,7 @@ package receipts
 
 import (
 	"crypto/sha256"
+	"math/bits"
 	"slices"
 
 	"golang.org/x/mod/sumdb/tlog"
@@ -49,6 +50,11 @@ func (f *frontier) root() tlog.Hash {
 		root = tlog.NodeHash(left, root)
 	}
 	return root
+}
+
+// tail is what it has behind its last full tile.
+func (f *frontier) tail() []tlog.Hash {
+	return f.nodes[len(f.nodes)-bits.OnesCount64(f.size%tileWidth):]
 }
 
 // clone returns a tree that grows apart from f.
