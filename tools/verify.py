@@ -774,7 +774,7 @@ class Log:
         if begins:
             self.open[receipt] = kind
             return
-        self.open.pop(receipt, None)
+        self.counts["outcomes_without_intent"] += self.open.pop(receipt, None) is None and kind == "outcome"
         self.closed[receipt] = None
         if len(self.closed) > LOOK_BACK:
             self.closed.popitem(last=False)
@@ -911,6 +911,7 @@ class Export:
         self.tree, self.met, self.place = Tree(), None, None
         self.time, self.anchor_time = None, None  # of the record in the line before, and of the anchor's last
         self.tenant, self.name, self.shown, self.declared = None, None, 0, 0
+        self.open, self.alone = set(), 0  # intents without an outcome, and outcomes without an intent
         self.folded = 0  # of how many leaves the line before is that may become one of twice as many
 
     def read(self, path):
@@ -951,6 +952,11 @@ class Export:
         self.tenant, self.folded, self.shown = record["tenant"], 0, self.shown + 1
         self.time = record["t"].strip('"')
         self.declared += record["interval"] is not None or record["kind"] == "gap"
+        if record["kind"] == "intent":
+            self.open.add(record["id"])
+        elif record["kind"] == "outcome":
+            self.alone += record["id"] not in self.open
+            self.open.discard(record["id"])
         self.take(leaf_hash(line), 1)
 
     def add_left_out(self, line):
@@ -985,12 +991,19 @@ class Export:
             return 4, "holds as far as it goes; without an anchor nothing shows that the end was not cut off"
         if self.declared:
             return 4, "holds up to the anchor, but the records themselves declare that some may be lacking"
-        return 0, "these are all records of the tenant up to the checkpoint, unaltered, and nothing up to the anchor is missing"
+        return 0, ("these are all records of the tenant up to the checkpoint, unaltered, and nothing up to the anchor is missing"
+                   + of_those_alone(self.alone))
 
     def report(self):
         return {"tenant": json.loads(self.tenant or "null"), "tree": self.name, "size": self.tree.size, "shown": self.shown,
                 "left_out": self.tree.size - self.shown, "root": base64.b64encode(self.tree.root()).decode(),
-                "anchor": self.anchor.size if self.anchor else 0, "anchor_met": bool(self.met), "anchor_time": self.anchor_time}
+                "anchor": self.anchor.size if self.anchor else 0, "anchor_met": bool(self.met), "anchor_time": self.anchor_time,
+                **{name: count for name, count in (("intents_without_outcome", len(self.open)), ("outcomes_without_intent", self.alone))
+                   if self.shown == self.tree.size}}
+
+    def left_open(self):
+        """What calls leave open of which there is one record of two, where none is left out (section 6)."""
+        return [text for there_is, text in half_recorded(self.alone, len(self.open)) if there_is and self.shown == self.tree.size]
 
 
 def is_export(path):
@@ -1032,7 +1045,7 @@ def verify(path, vkey_file, anchor_file=None, progress=lambda entries: None, sal
             export = Export(key, anchor)
             export.read(path)
             code, why = export.judge()
-            report.update(verdict=VERDICTS[code], why=why, export=export.report())
+            report.update(verdict=VERDICTS[code], why=why, export=export.report(), not_proven=export.left_open())
             return code, report
         while True:
             try:
@@ -1061,7 +1074,7 @@ def verify(path, vkey_file, anchor_file=None, progress=lambda entries: None, sal
             tenants=len(log.tenants), repaired_tails=log.kinds["recovery"], gaps=log.kinds["gap"],
             intents_without_outcome=list(log.open.values()).count("intent"), summaries_without_end=list(log.open.values()).count("summary"),
             summarised={"refusals": log.counts["summarised"], "uncounted": log.counts["uncounted"]}, sealed=code != 1 and log.sealed(), **{name: log.counts[name] for name in (
-                "torn_bytes", "segments", "batches", "checkpoints", "unknown_outcomes", "interval_records",
+                "torn_bytes", "segments", "batches", "checkpoints", "unknown_outcomes", "outcomes_without_intent", "interval_records",
                 "gap_attempts", "uncounted_gaps")})
         report["not_proven"] = left_open(log) if code != 1 else []
     return code, report
@@ -1081,8 +1094,18 @@ def left_open(log):
         (log.counts["uncounted_gaps"], f"how many such attempts exactly: gaps declared after a crash, by what was known before it: {log.counts['uncounted_gaps']}"),
         (log.counts["summarised"], f"when each refusal came that was counted instead of recorded, and what it was: {log.counts['summarised']}"),
         (log.counts["uncounted"], f"how many more came after summaries that a crash cut short: {log.counts['uncounted']}"),
-        (in_flight, f"how calls in flight end, which have an intent and no outcome yet: {in_flight}"),
+        *half_recorded(log.counts["outcomes_without_intent"], in_flight),
         (log.counts["unknown_outcomes"], f"how calls ended that a crash cut short: {log.counts['unknown_outcomes']}")) if there_is]
+
+
+def half_recorded(alone, in_flight):
+    """What calls leave open of which there is an outcome alone, or an intent alone, where there is any."""
+    return ((alone, f"that there were no calls of which nothing is written: {alone} outcomes have no intent, and a crash leaves no trace of such a call"),
+            (in_flight, f"how calls in flight end, which have an intent and no outcome yet: {in_flight}"))
+
+
+def of_those_alone(alone):
+    return f"; but {alone} outcomes have no intent, and of calls like that nothing may have been written" if alone else ""
 
 
 def read_proofs(path):
@@ -1118,7 +1141,8 @@ def judge(log):
         return 4, "holds up to the anchor, but the log itself declares that it may lack records"
     if log.pruned:
         return 4, f"holds up to the anchor from entry {log.pruned.before} on; retention has removed those before it"
-    return 0, "nothing was altered, reordered or inserted, and nothing up to the anchor is missing"
+    return 0, ("nothing was altered, reordered or inserted, and nothing up to the anchor is missing"
+               + of_those_alone(log.counts["outcomes_without_intent"]))
 
 
 def show(report):
@@ -1142,7 +1166,7 @@ def show(report):
         rows += [("root", report["root"]), ("time", f"{report['first']} to {report['last']}"),
                  ("kinds", ", ".join(f"{count} {kind}" for kind, count in sorted(report["kinds"].items())))]
         rows += [(name.replace("_", " "), report[name]) for name in (
-            "segments", "batches", "checkpoints", "tenants", "repaired_tails", "unknown_outcomes", "intents_without_outcome",
+            "segments", "batches", "checkpoints", "tenants", "repaired_tails", "unknown_outcomes", "intents_without_outcome", "outcomes_without_intent",
             "gaps", "interval_records", "torn_bytes", "sealed")]
     if report.get("summarised", {}).get("refusals"):
         rows.append(("refusals counted", f"{report['summarised']['refusals']}, in summaries instead of a record each"))
@@ -1155,8 +1179,8 @@ def show(report):
     if report.get("records") and report["verdict"] == "holds":
         rows.append(("not proven", "that the receipt has no other records, and that everybody is shown the same tree"))
     rows += [("" if i else "not proven", text) for i, text in enumerate(report.get("not_proven", ()))]
-    for name, content in rows:
-        print(f"{name:<25}{content}")
+    for name, content in rows:  # a log holds names that strangers chose
+        print(f"{name:<25}" + "".join(c if c.isprintable() else "\ufffd" for c in str(content)))
 
 
 def salt_of(text):
@@ -1186,10 +1210,14 @@ def main():
             print(f"\r{entries} entries read", end="", file=sys.stderr)
 
     code, report = verify(options.path, options.vkey, options.anchor, progress, options.salt, options.params)
-    if options.json:
-        print(json.dumps(report))
-    else:
-        show(report)
+    try:
+        if options.json:
+            print(json.dumps(report))
+        else:
+            show(report)
+        sys.stdout.flush()
+    except BrokenPipeError:  # who reads wants no more, as head does; the exit code stays
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return code
 
 

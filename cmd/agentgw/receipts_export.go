@@ -106,8 +106,8 @@ func exportFilter(q receipts.Query, since, until string, now time.Time) (func(*r
 	if q.To, err = parseMoment("--until", until, now); err != nil {
 		return nil, err
 	}
-	if !q.To.IsZero() && !q.From.Before(q.To) {
-		return nil, errors.New("--since is not before --until: no record is in between")
+	if err := checkRange(q); err != nil {
+		return nil, err
 	}
 	if err := checkDecision(q.Decision); err != nil {
 		return nil, err
@@ -175,6 +175,9 @@ func printExport(out io.Writer, r *receipts.ExportReport) error {
 		fmt.Fprintf(w, "root\t%s\n", r.Root)
 		fmt.Fprintf(w, "unknown outcomes\t%d\n", r.Unknown)
 		printSummarised(w, r.Summarised)
+		if r.LeftOut == 0 {
+			printHalves(w, r.InFlight, r.Alone)
+		}
 		fmt.Fprintf(w, "gaps\t%s\n", gaps(r.Gaps, r.Attempts, r.UncountedGaps))
 	} else {
 		fmt.Fprintf(w, "lines read\t%d\n", r.Lines)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -36,6 +37,14 @@ func wrongWhy(why string) string {
 func checkDecision(decision string) error {
 	if decision != "" && decision != receipts.Allowed && decision != receipts.Refused {
 		return fmt.Errorf("--decision %q: want %s or %s", decision, receipts.Allowed, receipts.Refused)
+	}
+	return nil
+}
+
+// checkRange says what is wrong with a time in which nothing can be.
+func checkRange(q receipts.Query) error {
+	if !q.To.IsZero() && !q.From.Before(q.To) {
+		return errors.New("--since is not before --until: no record is in between")
 	}
 	return nil
 }

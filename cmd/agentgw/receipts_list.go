@@ -46,6 +46,14 @@ with what --cursor the next ones are listed.`,
 			if q.To, err = parseMoment("--until", until, now); err != nil {
 				return exit(exitUsage, err)
 			}
+			if err := checkRange(q); err != nil {
+				return exit(exitUsage, err)
+			}
+			for _, name := range []string{"tenant", "key", "service", "request", "code", "decision", "since", "until"} {
+				if f := cmd.Flags().Lookup(name); f.Changed && f.Value.String() == "" {
+					return exit(exitUsage, fmt.Errorf("--%s is empty: leave it out, and all are listed", name))
+				}
+			}
 			if q.Limit < 0 {
 				return exit(exitUsage, fmt.Errorf("--limit %d: want 0 (all) or more", q.Limit))
 			}

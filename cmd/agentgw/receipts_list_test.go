@@ -37,3 +37,24 @@ func TestGapsAreListedAndReported(t *testing.T) {
 		}
 	}
 }
+
+// TestListsOfNothingAreAMistake: a range that ends before it begins, and a filter that
+// is empty, as a variable is that was not set, list nothing and say so.
+func TestListsOfNothingAreAMistake(t *testing.T) {
+	b := audited(t)
+	for _, args := range []string{"--since 2026-02-01 --until 2026-01-01", "--since 15m --until 20m", "--since 2026-01-01 --until 2026-01-01"} {
+		out, errs := b.want(exitUsage, append([]string{"receipts", "list"}, strings.Fields(args)...)...)
+		if out != "" || !strings.Contains(errs, "--since is not before --until") {
+			t.Errorf("%s: %s%s", args, out, errs)
+		}
+	}
+	for _, name := range []string{"tenant", "key", "service", "request", "code", "decision", "since", "until"} {
+		out, errs := b.want(exitUsage, "receipts", "list", "--"+name, "")
+		if out != "" || !strings.Contains(errs, "--"+name+" is empty") {
+			t.Errorf("--%s: %s%s", name, out, errs)
+		}
+	}
+	if out, _ := b.want(exitDone, "receipts", "list", "--until", "2m", "--since", "1h", "--tenant", "acme"); strings.Count(out, "\n") != 1 {
+		t.Errorf("%s", out)
+	}
+}

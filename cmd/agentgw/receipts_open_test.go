@@ -104,6 +104,7 @@ func (b *bench) commit(id, params string) {
 	must(err)
 	r.Params = receipts.HashParams(salt, key, []byte(params))
 	l := b.openLog()
+	b.add(l, call(receipts.KindIntent, id))
 	b.add(l, r)
 	must(l.Close())
 }
@@ -185,6 +186,12 @@ func TestShreddingATenantsKey(t *testing.T) {
 	w.receipts(exitNotHold, "shred", "--tenant", "key:t", "--yes")
 
 	if out, _ := w.receipts(exitDone, "shred", "--tenant", "t", "--yes"); !strings.Contains(out, first+" of tenant:t is deleted") {
+		t.Error(out)
+	}
+	if out, _ := w.receipts(exitDone, "shred", "--tenant", "t", "--yes"); !strings.Contains(out, first+" of tenant:t was deleted before") {
+		t.Error(out)
+	}
+	if out, _ := w.receipts(exitDone, "shred", "--tenant", "t", "--yes", "--json"); !strings.Contains(out, first) || !strings.Contains(out, `"shredded":true`) {
 		t.Error(out)
 	}
 	done := time.Now()

@@ -29,7 +29,7 @@ Running gateways follow within two seconds: they forget the key and make another
 receipts. Of receipts written in between nobody can show the parameters. A salt that was
 told before ("receipts open") stays told, and a backup of the data folder has the key still.
 
-Exits with 1 where the tenant has no such key: it has had no receipt since the last time.`,
+To do it again does no harm. Exits with 1 where the tenant has never had such a key.`,
 		Args: noArguments(""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if tenant == "" {
@@ -45,8 +45,11 @@ Exits with 1 where the tenant has no such key: it has had no receipt since the l
 				key, err := vault.Shred(ctx, at.store, tenant, time.Now())
 				switch {
 				case errors.Is(err, vault.ErrNoKey):
-					return exit(exitNotHold, fmt.Errorf("%s: %w: it has had no receipt since the last time, or is misspelt", printable(tenant), err))
-				case err != nil:
+					return exit(exitNotHold, fmt.Errorf("%s: %w: it has had no receipt, or is misspelt", printable(tenant), err))
+				case errors.Is(err, vault.ErrShredded) && !asJSON:
+					_, err = fmt.Fprintf(c.stdout, "the key %s of %s was deleted before, and there has been no other since: the parameters of its receipts cannot be shown any more\n", key, printable(tenant))
+					return err
+				case err != nil && !errors.Is(err, vault.ErrShredded):
 					return exit(exitCannotRun, err)
 				case asJSON:
 					return c.printJSON(map[string]any{"tenant": tenant, "key": key, "shredded": true})

@@ -78,6 +78,7 @@ func audited(t *testing.T) *bench {
 	b.add(l, call(receipts.KindIntent, "aa"))
 	b.add(l, call(receipts.KindOutcome, "aa"))
 	b.add(l, call(receipts.KindRefusal, "bb"))
+	b.add(l, call(receipts.KindIntent, "cc"))
 	b.add(l, call(receipts.KindOutcome, "cc"))
 	b.add(l, call(receipts.KindIntent, "dd"))
 	b.write("vkey", []byte(l.VerifierKey()+"\n"))

@@ -167,16 +167,12 @@ func printContents(w io.Writer, r *receipts.Report) {
 	fmt.Fprintf(w, "repaired tails\t%d\n", r.Repaired)
 	fmt.Fprintf(w, "unknown outcomes\t%d\n", r.Unknown)
 	printSummarised(w, r.Summarised)
-	if r.InFlight > 0 {
-		fmt.Fprintf(w, "in flight\t%d, with an intent and no outcome yet\n", r.InFlight)
-	} else {
-		fmt.Fprintln(w, "in flight\t0")
-	}
+	printHalves(w, r.InFlight, r.Alone)
 	fmt.Fprintf(w, "gaps\t%s\n", gaps(r.Gaps, r.Attempts, r.UncountedGaps))
 	if r.Sealed {
 		fmt.Fprintln(w, "end\tsealed: the gateway was stopped in good order")
 	} else if r.Size > 0 {
-		fmt.Fprintln(w, "end\tthe last entry is not a seal: the gateway runs, or was killed")
+		fmt.Fprintln(w, "end\tthe last entry is not a seal: the gateway runs, or was killed, or its end was cut off")
 	}
 	if r.Backwards > 0 {
 		fmt.Fprintf(w, "clock\twent back %d times\n", r.Backwards)
@@ -187,6 +183,18 @@ func printContents(w io.Writer, r *receipts.Report) {
 func printSummarised(w io.Writer, s receipts.Summarised) {
 	if s.Refusals > 0 {
 		fmt.Fprintf(w, "refusals counted\t%d, in summaries instead of a record each\n", s.Refusals)
+	}
+}
+
+// printHalves tells of calls of which there is an intent or an outcome alone.
+func printHalves(w io.Writer, inFlight int, alone uint64) {
+	if inFlight > 0 {
+		fmt.Fprintf(w, "in flight\t%d, with an intent and no outcome yet\n", inFlight)
+	} else {
+		fmt.Fprintln(w, "in flight\t0")
+	}
+	if alone > 0 {
+		fmt.Fprintf(w, "without intent\t%d, whose outcome is all that was written\n", alone)
 	}
 }
 
@@ -202,7 +210,7 @@ func gaps(n, attempts, uncounted uint64) string {
 }
 
 // lastOne tells how far in time an anchor goes, where that is known.
-func lastOne(t *time.Time) string {
+func lastOne(t *receipts.Instant) string {
 	if t == nil {
 		return ""
 	}

@@ -18,7 +18,8 @@ type closings struct {
 	ring  []idHash // those that are closed; the oldest at next once it is full
 	next  int
 
-	intents, summaries int // that have not ended
+	intents, summaries int    // that have not ended
+	alone              uint64 // outcomes of receipts that had not begun
 }
 
 // idHash stands for an id: two hashes of it under secret seeds, which no two ids
@@ -64,6 +65,8 @@ func (c *closings) see(r *Record) string {
 		c.intents--
 	case known == counting:
 		c.summaries--
+	case r.Kind == KindOutcome:
+		c.alone++
 	}
 	c.close(id)
 	return ""

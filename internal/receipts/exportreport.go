@@ -1,9 +1,6 @@
 package receipts
 
-import (
-	"fmt"
-	"time"
-)
+import "fmt"
 
 // ExportReport is what VerifyExport found. Of an export that does not hold, what
 // is counted is what stood before the fault, and proves nothing.
@@ -21,17 +18,21 @@ type ExportReport struct {
 	Anchor  uint64 `json:"anchor"`   // size of the anchor; 0 without one
 	// AnchorTime is the time of the last record that the anchor covers, where it was met
 	// and that record is shown.
-	AnchorTime *time.Time `json:"anchor_time,omitempty"`
+	AnchorTime *Instant `json:"anchor_time,omitempty"`
 	// AnchorMet says that the anchor was compared. In a selection its size may
 	// fall within what was left out.
 	AnchorMet bool `json:"anchor_met"`
 	Lines     int  `json:"lines"` // that were read
 
-	First   *time.Time        `json:"first,omitempty"` // the earliest time of those that are shown
-	Last    *time.Time        `json:"last,omitempty"`  // and the latest
+	First   *Instant          `json:"first,omitempty"` // the earliest time of those that are shown
+	Last    *Instant          `json:"last,omitempty"`  // and the latest
 	Kinds   map[string]uint64 `json:"kinds"`
 	Unknown uint64            `json:"unknown_outcomes"`
-	Gaps    uint64            `json:"gaps"`
+	// InFlight are intents without an outcome, and Alone outcomes without an intent. Of
+	// a selection, which may have left the other out, both are 0.
+	InFlight int    `json:"intents_without_outcome"`
+	Alone    uint64 `json:"outcomes_without_intent"`
+	Gaps     uint64 `json:"gaps"`
 	// Summarised are refusals that were counted instead of recorded one by one.
 	Summarised    Summarised `json:"summarised"`
 	Attempts      uint64     `json:"gap_attempts"`
@@ -45,12 +46,12 @@ type ExportReport struct {
 func (r *ExportReport) count(rec *Record) {
 	r.Shown++
 	r.Kinds[string(rec.Kind)]++
-	t := rec.Time
-	if r.First == nil || t.Before(*r.First) {
-		r.First = &t
+	t := &Instant{rec.Time}
+	if r.First == nil || t.Before(r.First.Time) {
+		r.First = t
 	}
-	if r.Last == nil || t.After(*r.Last) {
-		r.Last = &t
+	if r.Last == nil || t.After(r.Last.Time) {
+		r.Last = t
 	}
 	if rec.Kind == KindGap {
 		r.Gaps++
@@ -78,7 +79,7 @@ func (r *ExportReport) conclude() {
 	case r.Gaps > 0 || r.Interval > 0:
 		r.Why = "holds up to the anchor, but the records themselves declare that some may be lacking"
 	default:
-		r.Verdict, r.Why = Holds, "these are all records of the tenant up to the export's checkpoint, unaltered, and nothing up to the anchor is missing"
+		r.Verdict, r.Why = Holds, "these are all records of the tenant up to the export's checkpoint, unaltered, and nothing up to the anchor is missing"+ofThoseAlone(r.Alone)
 	}
 	say := func(list *[]string, format string, args ...any) { *list = append(*list, fmt.Sprintf(format, args...)) }
 	if r.Shown > 0 {
@@ -107,5 +108,7 @@ func (r *ExportReport) conclude() {
 	}
 	explainGaps(&r.NotProven, r.Gaps, r.Attempts, r.UncountedGaps)
 	r.Summarised.explain(&r.NotProven)
+	explainAlone(&r.NotProven, r.Alone, false)
+	explainInFlight(&r.NotProven, r.InFlight)
 	explainUnknown(&r.NotProven, r.Unknown)
 }

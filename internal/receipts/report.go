@@ -58,7 +58,7 @@ type Report struct {
 	// AnchorTime is the time of the last record that the anchor covers: until then it
 	// is proven that nothing is missing. It is nil without an anchor that was met, or
 	// where retention has removed that record.
-	AnchorTime *time.Time `json:"anchor_time,omitempty"`
+	AnchorTime *Instant `json:"anchor_time,omitempty"`
 	// TreeAnchor, where set, says that the anchor is of one tenant's tree.
 	TreeAnchor *TreeAnchor `json:"tree_anchor,omitempty"`
 
@@ -67,16 +67,19 @@ type Report struct {
 	Segments    int               `json:"segments"`
 	Batches     uint64            `json:"batches"`
 	Checkpoints uint64            `json:"checkpoints"` // whose signature was checked
-	First       *time.Time        `json:"first,omitempty"`
-	Last        *time.Time        `json:"last,omitempty"`
+	First       *Instant          `json:"first,omitempty"`
+	Last        *Instant          `json:"last,omitempty"`
 	Backwards   uint64            `json:"clock_went_back"` // entries with a time before that of the one before
 	Kinds       map[string]uint64 `json:"kinds"`
 	Tenants     int               `json:"tenants"`
 	Repaired    uint64            `json:"repaired_tails"`
 	Unknown     uint64            `json:"unknown_outcomes"`
 	InFlight    int               `json:"intents_without_outcome"`
-	Gaps        uint64            `json:"gaps"`         // gap records, and the attempts
-	Attempts    uint64            `json:"gap_attempts"` // for which they stand
+	// Alone are outcomes without an intent before them: their calls would have left no
+	// trace if a crash had cut them short.
+	Alone    uint64 `json:"outcomes_without_intent"`
+	Gaps     uint64 `json:"gaps"`         // gap records, and the attempts
+	Attempts uint64 `json:"gap_attempts"` // for which they stand
 	// UncountedGaps are gap records of which nobody knows how many attempts they stand for.
 	UncountedGaps uint64 `json:"uncounted_gaps,omitempty"`
 	Interval      uint64 `json:"interval_records"`
@@ -152,7 +155,7 @@ func (v *verification) conclude() {
 	case r.Pruned > 0:
 		r.Verdict, r.Why = Unproven, fmt.Sprintf("holds up to the anchor from entry %d on; retention has removed those before it", r.Pruned)
 	default:
-		r.Verdict, r.Why = Holds, "nothing was altered, reordered or inserted, and nothing up to the anchor is missing"
+		r.Verdict, r.Why = Holds, "nothing was altered, reordered or inserted, and nothing up to the anchor is missing"+ofThoseAlone(r.Alone)
 	}
 	if (r.Verdict == Holds || r.Verdict == Unproven) && r.Covered > 0 && r.Size > r.Covered {
 		r.Why = fmt.Sprintf("of the entries up to %d: %s; of the %d after them nothing is proven, they are not signed yet", r.Covered-1, r.Why, r.Size-r.Covered)
@@ -254,9 +257,8 @@ func (v *verification) explain() {
 	if r.Counting > 0 {
 		say(&r.NotProven, "how many refusals more than those %s for: no end of it is in the log yet", count(r.Counting, "summary stands", "summaries stand"))
 	}
-	if r.InFlight > 0 {
-		say(&r.NotProven, "how %s: an intent is in the log, and no outcome yet (the call runs, or the gateway was killed)", count(r.InFlight, "call in flight ends", "calls in flight end"))
-	}
+	explainAlone(&r.NotProven, r.Alone, r.Pruned > 0)
+	explainInFlight(&r.NotProven, r.InFlight)
 	explainUnknown(&r.NotProven, r.Unknown)
 }
 
@@ -272,6 +274,37 @@ func explainGaps(list *[]string, gaps, attempts, uncounted uint64) {
 	}
 }
 
+// explainAlone says what calls leave open that have no intent; pruned is whether some
+// of these may have been removed.
+func explainAlone(list *[]string, calls uint64, pruned bool) {
+	if calls == 0 {
+		return
+	}
+	why := "AGENTGATE_RECEIPT_INTENT=writes or never, or no room for it"
+	if pruned {
+		why += ", or retention has removed it"
+	}
+	*list = append(*list, fmt.Sprintf("that there were no calls of which nothing is written: %s no intent (%s), and a crash leaves no trace of such a call",
+		count(calls, "outcome has", "outcomes have"), why))
+}
+
+// ofThoseAlone says the same in short, behind a verdict that would sound as if every
+// call had to be there.
+func ofThoseAlone(calls uint64) string {
+	if calls == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; but %s no intent, and of calls like that nothing may have been written", count(calls, "outcome has", "outcomes have"))
+}
+
+// explainInFlight says what calls leave open that have not ended.
+func explainInFlight(list *[]string, calls int) {
+	if calls > 0 {
+		*list = append(*list, fmt.Sprintf("how %s: an intent is in the log, and no outcome yet (the call runs, or the gateway was killed)",
+			count(calls, "call in flight ends", "calls in flight end")))
+	}
+}
+
 // explainUnknown says what the end of calls that a crash cut short leaves open.
 func explainUnknown(list *[]string, calls uint64) {
 	if calls > 0 {
@@ -280,11 +313,11 @@ func explainUnknown(list *[]string, calls uint64) {
 }
 
 // until and lastOf say for what time an anchor speaks, or nothing where that is not known.
-func until(last *time.Time) string { return timed(", up to ", last) }
+func until(last *Instant) string { return timed(", up to ", last) }
 
-func lastOf(last *time.Time) string { return timed(", the last of ", last) }
+func lastOf(last *Instant) string { return timed(", the last of ", last) }
 
-func timed(what string, t *time.Time) string {
+func timed(what string, t *Instant) string {
 	if t == nil {
 		return ""
 	}

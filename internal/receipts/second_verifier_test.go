@@ -19,6 +19,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jonboulle/clockwork"
@@ -88,6 +89,7 @@ type opinion struct {
 	Torn                                 int64  `json:"torn_bytes"`
 	Unknown                              uint64 `json:"unknown_outcomes"`
 	InFlight                             int    `json:"intents_without_outcome"`
+	Alone                                uint64 `json:"outcomes_without_intent"`
 	Counting                             int    `json:"summaries_without_end"`
 	Summarised                           struct{ Refusals, Uncounted uint64 }
 	Interval                             uint64 `json:"interval_records"`
@@ -99,6 +101,10 @@ type opinion struct {
 	Kinds                                map[string]uint64
 	Why                                  string
 	Records                              []string // that proofs show
+	Export                               *struct {
+		InFlight int    `json:"intents_without_outcome"`
+		Alone    uint64 `json:"outcomes_without_intent"`
+	}
 }
 
 func (o opinion) holds() bool { return o.Code == 0 || o.Code == 4 }
@@ -462,9 +468,22 @@ func TestSecondVerifierAgreesOnExports(t *testing.T) {
 		if theirs.Code != want {
 			t.Fatalf("exit %d (%s), and the second says %d (%s):\n%s\nanchor: %s", want, ours.Why, theirs.Code, theirs.Why, text, anchor)
 		}
+		if e := theirs.Export; e != nil && (e.InFlight != ours.InFlight || e.Alone != ours.Alone) {
+			t.Fatalf("%d in flight and %d without an intent, and the second says %d and %d:\n%s", ours.InFlight, ours.Alone, e.InFlight, e.Alone, text)
+		}
 		codes[theirs.Code]++
 		return theirs
 	}
+	halved, _ := halves(t)
+	halvedKey := keyOf(t, halved)
+	parted, _ := export(t, halved, "tenant:acme", nil)
+	write(t, keyFile, []byte(halvedKey+"\n"))
+	vkey, halvedKey = halvedKey, vkey
+	if o := ask(parted, checkpointOf(t, parted)); o.Code != 0 || o.Export.InFlight != 1 || o.Export.Alone != 2 || !strings.Contains(o.Why, "but 2 outcomes have no intent") {
+		t.Errorf("of halves: %+v", o)
+	}
+	vkey = halvedKey
+	write(t, keyFile, []byte(vkey+"\n"))
 	whole, _ := export(t, dir, "key:8", nil)
 	selection, _ := export(t, dir, "key:8", seqs(1, 6))
 	none, _ := export(t, dir, "key:8", seqs())
@@ -636,6 +655,41 @@ func TestSecondVerifierAsACommand(t *testing.T) {
 		if code != c.code || !strings.Contains(string(out), c.output) {
 			t.Errorf("%s: exit %d, want %d and %q:\n%s", what, code, c.code, c.output, out)
 		}
+	}
+}
+
+// TestSecondVerifierShowsNoTraps: what it prints for a person has nothing that does
+// not show or turns the reading direction, and it ends quietly where nobody reads on.
+func TestSecondVerifierShowsNoTraps(t *testing.T) {
+	name := python(t)
+	dir := t.TempDir()
+	l := openLog(t, dir)
+	r := of("tenant:\u061cacme\U000e0041\u202e", "a")
+	r.Service = "s\u061c\U000e0042"
+	mustAppend(t, l, r)
+	key := filepath.Join(t.TempDir(), "log.vkey")
+	write(t, key, []byte(l.VerifierKey()))
+	text, _ := export(t, dir, r.Tenant, nil)
+	proofs, err := prove(l, "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, file := range map[string]string{"export": text, "proof": string(proofs[0].Text)} {
+		path := filepath.Join(t.TempDir(), what)
+		write(t, path, []byte(file))
+		out, _ := exec.Command(name, "-B", "../../tools/verify.py", path, "--vkey", key).Output()
+		if !strings.Contains(string(out), "acme") {
+			t.Errorf("%s: %s", what, out)
+		}
+		for _, c := range string(out) {
+			if !unicode.IsPrint(c) && c != '\n' {
+				t.Errorf("%s: it prints %U:\n%s", what, c, out)
+			}
+		}
+	}
+	cmd := exec.Command("sh", "-c", `{ `+name+` -B ../../tools/verify.py "$0" --vkey "$1"; echo $? >&3; } 3>&2 | true`, dir, key)
+	if out, err := cmd.CombinedOutput(); err != nil || string(out) != "4\n" {
+		t.Errorf("it exits before a reader that is gone: %v: %s", err, out)
 	}
 }
 

@@ -189,9 +189,9 @@ func (v *verification) walk(folder string) error {
 		v.report.Tenants-- // what has no tenant is no tenant's
 	}
 	if v.report.First != nil {
-		v.report.Last = &v.lastTime
+		v.report.Last = &Instant{v.lastTime}
 	}
-	v.report.InFlight, v.report.Counting = v.ids.intents, v.ids.summaries
+	v.report.InFlight, v.report.Counting, v.report.Alone = v.ids.intents, v.ids.summaries, v.ids.alone
 	v.report.Sealed = v.lastKind == KindSeal && w.held == w.tree.size && !stopped && !v.cutShort
 	return nil
 }
@@ -296,8 +296,7 @@ func (v *verification) record(w *walker, e event) error {
 	r.Kinds[string(rec.Kind)]++
 	v.lastKind = rec.Kind
 	if r.First == nil {
-		r.First = new(time.Time)
-		*r.First = rec.Time
+		r.First = &Instant{rec.Time}
 	} else if rec.Time.Before(v.lastTime) {
 		r.Backwards++
 	}
@@ -383,8 +382,7 @@ func (v *verification) meetPruned(w *walker) {
 
 // anchorEnds notes that the anchor was met, and with what record it ends.
 func (v *verification) anchorEnds(last *Record) {
-	v.report.AnchorTime = new(time.Time)
-	*v.report.AnchorTime = last.Time
+	v.report.AnchorTime = &Instant{last.Time}
 }
 
 // inTree looks at the next record of the tenant that the anchor is of.

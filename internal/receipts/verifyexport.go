@@ -15,7 +15,7 @@ import (
 
 // VerifyExport checks an export of a tenant's records with the verifier key of
 // its log and nothing else, and against an older checkpoint of that tenant's tree
-// where anchor is not nil. Its memory is a few lines, however long the export is.
+// where anchor is not nil. Its memory is a few lines and 65,536 ids, however long the export is.
 // total is how many bytes there are to read, for progress, which may be nil.
 //
 // An export that does not hold is a report. An error means that it could not be
@@ -41,6 +41,9 @@ func VerifyExport(export io.Reader, total int64, vkey string, anchor []byte, pro
 	case err != nil:
 		v.report.Verdict, v.report.Why = Broken, err.Error()
 	default:
+		if v.report.LeftOut == 0 {
+			v.report.InFlight, v.report.Alone = v.ids.intents, v.ids.alone
+		}
 		v.report.conclude()
 	}
 	return v.report, nil
@@ -49,6 +52,7 @@ func VerifyExport(export io.Reader, total int64, vkey string, anchor []byte, pro
 type exportVerification struct {
 	report *ExportReport
 	sums   summing
+	ids    closings
 	keys   *treeKeys
 	anchor *checkpoint
 	missed bool // the tree had its size and another root
@@ -143,6 +147,7 @@ func (v *exportVerification) record(line []byte) error {
 	rep.count(r)
 	v.shown = r.Time
 	v.sums.add(r, &rep.Summarised)
+	_ = v.ids.see(r) // whether an id comes twice only the log tells
 	v.push(subtree{first: v.tree.size, root: tlog.RecordHash(line)})
 	return nil
 }
@@ -178,8 +183,7 @@ func (v *exportVerification) meetAnchor() {
 		v.report.AnchorMet = v.tree.root() == a.Root
 		v.missed = !v.report.AnchorMet
 		if v.report.AnchorMet && !v.shown.IsZero() {
-			v.report.AnchorTime = new(time.Time)
-			*v.report.AnchorTime = v.shown
+			v.report.AnchorTime = &Instant{v.shown}
 		}
 	}
 }

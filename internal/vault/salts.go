@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"hash"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -20,7 +21,7 @@ import (
 
 // What OpenSalt and Shred refuse with.
 var (
-	// ErrShredded says that the key was deleted: nobody can make the salt again.
+	// ErrShredded says that the key was deleted: nobody can make its salts again.
 	ErrShredded = errors.New("the key that its salt came from was deleted")
 	// ErrNoKey says that the store has never had such a key.
 	ErrNoKey = errors.New("there is no such key in the state store")
@@ -297,12 +298,22 @@ func OpenSalt(ctx context.Context, s ParamsStore, kek func() (KEK, error), tenan
 
 // Shred deletes the key that the salts of a tenant's receipts come from, for good.
 // It needs no vault key. Running gateways forget it when they see that the store has
-// moved, and make another for later receipts. ErrNoKey: the tenant has none in use.
-// store.ErrTraces: see there.
+// moved, and make another for later receipts. ErrShredded with the time at which: the
+// newest key, which is named, was deleted before, and none is in use. ErrNoKey: the
+// tenant has never had one. store.ErrTraces: see there.
 func Shred(ctx context.Context, s ParamsStore, tenant string, now time.Time) (key string, err error) {
 	row, err := s.RemoveParamsKey(ctx, tenant, now)
-	if errors.Is(err, store.ErrNotFound) && !errors.Is(err, store.ErrTraces) {
-		err = ErrNoKey
+	if !errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrTraces) {
+		return row.ID, err
 	}
-	return row.ID, err
+	rows, err := s.ParamsKeys(ctx)
+	if err != nil {
+		return "", err
+	}
+	for _, row := range slices.Backward(rows) {
+		if row.Tenant == tenant && !row.RemovedAt.IsZero() {
+			return row.ID, fmt.Errorf("%w (%s)", ErrShredded, row.RemovedAt.Format(time.RFC3339))
+		}
+	}
+	return "", ErrNoKey
 }

@@ -275,6 +275,14 @@ func TestShredding(t *testing.T) {
 	if again, key := saltOf(t, salts, "tenant:other", "r"); again != other || key != others {
 		t.Error("another tenant has another key")
 	}
+	if _, err := vault.Shred(t.Context(), s, "tenant:acme", noon.Add(2*time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 2 { // to do it again does no harm
+		if key, err := vault.Shred(t.Context(), s, "tenant:acme", noon.Add(time.Duration(3+i)*time.Hour)); key != second || !errors.Is(err, vault.ErrShredded) || !strings.Contains(err.Error(), "2026-03-01T14:00:00Z") {
+			t.Errorf("once more: %s, %v", key, err)
+		}
+	}
 	if _, err := vault.Shred(t.Context(), s, "tenant:none", noon); !errors.Is(err, vault.ErrNoKey) {
 		t.Errorf("of a tenant without a key: %v", err)
 	}
