@@ -59,7 +59,7 @@ func (unrecorded) Miss(*receipts.Record, bool)                     {}
 func (unrecorded) Refuse(*receipts.Record, string) (receipts.Entry, error) {
 	return receipts.Entry{}, nil
 }
-func (unrecorded) Find(string, string) ([]json.RawMessage, error)                  { return nil, nil }
+func (unrecorded) Find(string, string) ([]json.RawMessage, error)          { return nil, nil }
 func (unrecorded) Prove([]json.RawMessage) (p []receipts.Proof, err error) { return nil, nil }
 func (unrecorded) Checkpoint() []byte                                      { return nil }
 func (unrecorded) VerifierKey() string                                     { return "" }
