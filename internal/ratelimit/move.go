@@ -72,8 +72,9 @@ func (g *given) today(s spent, l Limit) gift {
 	}
 }
 
-// carry is what a charge of before the move is after it. It is exact: what stands
-// behind a charge are whole tokens, and adopt rounds what is owed up, as is done here.
+// carry is what a charge of before the move is after it: between the two places where
+// adopt, which rounds what is owed up, has what stood before it end, and what stood
+// before it with it. What stands behind it are whole tokens, which it rounds nowhere.
 func (m *move) carry(c gift) gift {
 	_, later, twice := find(m.gifts, c.mark)
 	end := c.mark - m.refunded + later
@@ -81,9 +82,13 @@ func (m *move) carry(c gift) gift {
 	if twice || rest <= 0 {
 		return gift{}
 	}
+	// Whole tokens before it do not change how it is rounded either, and are left out,
+	// as there may be more of them than an int64 holds.
+	left := 2*m.from - (end-rest-m.at)%m.from
+	rest = scale(left, m.to, m.from) - scale(left-rest, m.to, m.from)
 	end = m.is - scale(m.was-end, m.to, m.from)
 	if end <= m.at {
 		return gift{}
 	}
-	return gift{mark: end + m.refunded, amount: m.to - scale(m.from-rest, m.to, m.from)}
+	return gift{mark: end + m.refunded, amount: rest}
 }

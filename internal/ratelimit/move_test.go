@@ -265,6 +265,14 @@ func TestRefundsAcrossChangesStories(t *testing.T) {
 		{at: 4, op: "limit", limit: Limit{7, 2}, left: 1},
 		{at: 4, op: "refund", charge: 0, left: 2},
 	})
+	// Of 3 that are owed nobody has put in the first 2, and the second of those and the
+	// charge are half a nanosecond each: all that is owed then is nobody's.
+	run(t, "two halves of a nanosecond are one", Limit{2, 1}, []step{
+		{at: 0, op: "take", ok: true, left: 0},
+		{at: 1, op: "limit", limit: Limit{2, 2}, left: 0},
+		{at: 2, op: "limit", limit: Limit{1, 2}, left: 1},
+		{at: 2, op: "refund", charge: 0, left: 1},
+	})
 	run(t, "what is paid stays paid under a raised burst", Limit{10, 2}, []step{
 		{at: 0, op: "take", ok: true, left: 1},
 		{at: 9, op: "take", ok: true, left: 0},
