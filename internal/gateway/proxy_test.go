@@ -32,6 +32,7 @@ services:
       make: {method: POST, path: "/m/{owner}", params: {owner: string, title: string, n: "int?", page: {type: integer, in: query, required: false}}}
       drop: {method: DELETE, path: "/m/{owner}", params: {owner: string}}
       list: {method: GET, path: /list}
+      head: {method: GET, path: /head, params: {X-Of: {in: header, type: string}}}
       chat: {method: POST, path: /chat}
       same-a: {method: GET, path: "/same/{x}", params: {x: string}}
       same-b: {method: GET, path: "/same/{y}", params: {y: string}}
@@ -378,6 +379,15 @@ func TestProxyParameters(t *testing.T) {
 		{"POST", "s/m/acme", "{\"title\":\"\xff\"}", nil, 400, "bad_params", ""},
 		{"POST", "s/m/acme", `title=a`, []string{"Content-Type: application/x-www-form-urlencoded"}, 415, "bad_request", ""},
 		{"POST", "s/m/acme", `{"title":"a"}`, []string{"Content-Encoding: gzip"}, 415, "bad_request", ""},
+		{"POST", "s/m/acme", `{"title":"&title=b&"}`, []string{"Content-Type: application/json", "Content-Type: application/x-www-form-urlencoded"}, 415, "bad_request", "once"},
+		{"POST", "s/m/acme", `{"title":"a"}`, []string{"Content-Type:", "Content-Type: text/x"}, 415, "bad_request", ""},
+		{"POST", "s/m/acme", `{"title":"a"}`, []string{"Content-Encoding: identity", "Content-Encoding: gzip"}, 415, "bad_request", ""},
+		{"POST", "s/m/acme", `{"title":"a"}`, []string{"Content-Type: application/json; charset=utf-7"}, 415, "bad_request", ""},
+		{"POST", "s/m/acme", `{"title":"a"}`, []string{"Content-Type: application/json; charset=UTF-8"}, 200, "", ""},
+		{"GET", "s/head", ``, []string{"X-Of: a"}, 200, "", ""},
+		{"GET", "s/head", ``, []string{"X-Of: a", "Connection: X-Of"}, 400, "bad_params", "params.X-Of"},
+		{"GET", "s/head", ``, []string{"X-Of: a", "Connection: close", "Connection: x, x-of"}, 400, "bad_params", "params.X-Of"},
+		{"GET", "s/head", ``, []string{"X-Of: a " + g.keys["k"]}, 400, "bad_params", "params.X-Of"},
 		{"DELETE", "s/m/acme", ``, nil, 200, "", ""},
 		{"DELETE", "s/m/acme", `{}`, nil, 400, "bad_params", "no body"},
 		{"DELETE", "s/m/acme", ``, []string{"Transfer-Encoding: chunked"}, 200, "", ""},

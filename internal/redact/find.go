@@ -14,7 +14,7 @@ type span struct{ from, to int }
 // has, the run around them that text and form have in common is judged. So most
 // of a text is not looked at, and what shows nothing costs a lookup for five bytes.
 func find[T string | []byte](r *tables, text T, spans []span) []span {
-	lead, until := 0, -1 // of the run that was found last, which is not found again
+	var known runs
 	for p := 0; p+gram <= len(text); p += stride {
 		g := gramAt(text, p)
 		h := r.hash(g)
@@ -22,7 +22,7 @@ func find[T string | []byte](r *tables, text T, spans []span) []span {
 			continue
 		}
 		for at := int(r.heads[h]) - 1; at >= 0; at = int(r.next[at]) - 1 {
-			if gramAt(r.all, at) != g || at-p == lead && p < until {
+			if gramAt(r.all, at) != g || known.have(at-p, p) {
 				continue
 			}
 			f, from := r.formAt(at)
@@ -34,13 +34,42 @@ func find[T string | []byte](r *tables, text T, spans []span) []span {
 			for b < len(f.text) && j < len(text) && f.text[b] == text[j] {
 				b, j = b+1, j+1
 			}
-			lead, until = at-p, j
+			known.add(at-p, j)
 			if f.shows(a, b) {
 				spans = append(spans, span{i, j})
 			}
 		}
 	}
 	return spans
+}
+
+// runs are those of a text that were judged and reach farthest, so that none is
+// followed to its ends again at each place of it: a long secret that is repeated
+// would take the square of its length. There are several at once where forms have
+// parts in common.
+type runs [8]struct {
+	lead  int // of the form before the text
+	until int // in the text
+}
+
+func (known *runs) have(lead, at int) bool {
+	for i := range known {
+		if known[i].lead == lead && at < known[i].until {
+			return true
+		}
+	}
+	return false
+}
+
+// add takes the place of the run that ends first.
+func (known *runs) add(lead, until int) {
+	first := 0
+	for i := range known {
+		if known[i].until < known[first].until {
+			first = i
+		}
+	}
+	known[first].lead, known[first].until = lead, until
 }
 
 // open returns how many bytes at the end of text may turn out to show the secret,
