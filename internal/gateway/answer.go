@@ -18,6 +18,7 @@ type answer struct {
 	begun   bool    // a final header has gone out
 	head    bool    // it answers a HEAD: a length in it is that of another answer
 	receipt string  // id of the attempt that it answers; "" where there is none
+	dialect dialect // of refusals
 	upload  *upload // that it may overtake; nil: none
 	trails  bool    // the client takes a trailer, and the outcome's place stands in it,
 	outcome string  // once it is known

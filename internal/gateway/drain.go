@@ -56,6 +56,13 @@ func cutLineEnd(b []byte) (line []byte, ended bool) {
 	return b, false
 }
 
+// whole reports whether the agent has whole events only.
+func (r *running) whole() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.border
+}
+
 // leave ends the stream if it is to end and may end here, and reports whether
 // it did.
 func (r *running) leave() bool {

@@ -68,6 +68,8 @@ type Error struct {
 	Quotes   bool          // Message repeats what only the caller wrote, which may be a secret in the wrong place: not for the log
 	Ran      bool          // the upstream may have acted: an SDK must not try again
 	Status   int           // 0: the code's own
+	Quota    int64         // of the limit that decided
+	Full     time.Duration // until that limit is whole again; 0: not known
 	Allow    string        // of MethodNotAllowed, the methods; "": POST
 	Err      error
 }
@@ -106,7 +108,7 @@ type problem struct {
 }
 
 // writeError answers a refusal. It is the one place where an error becomes an
-// answer. The wait that it tells is the true one plus jitter, never less: a
+// answer, in the dialect of the answer's service if w knows of one. The wait that it tells is the true one plus jitter, never less: a
 // crowd that was refused together must not come back together.
 func writeError(w http.ResponseWriter, e *Error, receipt string, jitter func(time.Duration) time.Duration) {
 	status := e.status()
@@ -114,8 +116,8 @@ func writeError(w http.ResponseWriter, e *Error, receipt string, jitter func(tim
 		Type: "about:blank", Title: http.StatusText(status), Status: status,
 		Detail: e.Message, Code: e.Code, Limit: e.Limit, Violated: e.Violated, Receipt: receipt,
 	}
-	var room [20]string
-	fields := append(room[:0], "Agentgate-Code", string(e.Code), "Cache-Control", "no-store", "Content-Type", "application/problem+json")
+	var room [28]string
+	fields := append(room[:0], "Agentgate-Code", string(e.Code), "Cache-Control", "no-store")
 	if status == http.StatusTooManyRequests {
 		p.Type, p.Title = quotaExceededProblem, "Quota exceeded"
 	}
@@ -134,7 +136,15 @@ func writeError(w http.ResponseWriter, e *Error, receipt string, jitter func(tim
 	if status == http.StatusMethodNotAllowed {
 		fields = append(fields, "Allow", cmp.Or(e.Allow, http.MethodPost))
 	}
-	body, _ := json.Marshal(p) // strings and integers only: cannot fail
+	var body []byte
+	if a, ok := w.(*answer); ok && a.dialect.name != "" {
+		body = a.dialect.body(e)
+		fields = a.dialect.fields(fields, e)
+		fields = append(fields, "Content-Type", "application/json")
+	} else {
+		body, _ = json.Marshal(p) // strings and integers only: cannot fail
+		fields = append(fields, "Content-Type", "application/problem+json")
+	}
 	setFields(w.Header(), append(fields, "Content-Length", strconv.Itoa(len(body))))
 	w.WriteHeader(status)
 	_, _ = w.Write(body) // the caller may be gone; the receipt is written

@@ -124,7 +124,11 @@ func (g *Gateway) forward(call *Call, service *registry.Service, target *registr
 		return at.lost
 	}
 	if err != nil {
-		at.ending(brokenBy(ctx, call.In.Context(), out, up.broke()))
+		ending := brokenBy(ctx, call.In.Context(), out, up.broke())
+		at.ending(ending)
+		if b.border != nil && b.border.whole() && res.Header.Get("Content-Encoding") == "" {
+			sayWhy(out, call.Act.Service, ending)
+		}
 		return &Error{Code: Internal, Message: "the transfer broke", Err: http.ErrAbortHandler}
 	}
 	return nil

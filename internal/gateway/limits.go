@@ -106,6 +106,10 @@ func (g *Gateway) refusal(call *Call, v ratelimit.Verdict) *Error {
 			reading = r
 		}
 	}
+	if v.Limit == ratelimit.KindRule {
+		reading = deciding(call.uses, v.Rule)
+	}
+	e.Quota, e.Full = reading.Quota, fullIn(reading)
 	switch {
 	case v.Outcome == ratelimit.ConcurrencyLimited:
 		e.Code = ConcurrencyLimited

@@ -244,6 +244,7 @@ func (g *Gateway) proxy(out *answer, r *http.Request, p *proxied) {
 	call := g.call(r)
 	call.proxied = p
 	out.head = r.Method == http.MethodHead
+	out.dialect = dialectOf(call.view.registry.Services[p.service], p.path, call.RequestID)
 	if r.ContentLength != 0 && r.ProtoMajor == 2 {
 		// framed has bounded how long the body is waited for, as net/http may after the
 		// answer. Here it may be read much later, and over HTTP/2 a deadline that has passed

@@ -130,6 +130,16 @@ func refusing(uses []ratelimit.Use) (names []string) {
 	return names
 }
 
+// deciding is the level of the rule that decided.
+func deciding(uses []ratelimit.Use, rule string) ratelimit.Reading {
+	for i := range uses {
+		if uses[i].Rule.Name() == rule {
+			return uses[i].Reading()
+		}
+	}
+	return ratelimit.Reading{}
+}
+
 // ruleRefusal puts the refusal of the rule that decided into words.
 func ruleRefusal(call *Call, v ratelimit.Verdict) string {
 	var u ratelimit.Use

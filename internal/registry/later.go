@@ -50,11 +50,8 @@ func (s *Snapshot) Unserved() Problems {
 	}
 	for _, name := range sortedNames(s.Services) {
 		service := s.Services[name]
-		switch {
-		case service.Access == AccessOpen:
+		if service.Access == AccessOpen {
 			add(service.Pos, "services."+name+".access", "this version has no open services: callers want a key of the gateway, and a credential of theirs is not passed on")
-		case service.Dialect != DialectNative:
-			add(service.Pos, "services."+name+".dialect", "this version refuses in the native shape alone")
 		}
 		if len(service.ChargeMessages) > 0 {
 			add(service.Pos, "services."+name+".websocket", "this version relays no WebSocket")
