@@ -16,11 +16,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/spf13/pflag"
 
 	"agentgw/internal/config"
 	"agentgw/internal/registry"
+	"agentgw/internal/vault"
 )
 
 // op is an authorization server, strict about what RFC 6749 and RFC 7636 want of a
@@ -223,6 +225,12 @@ func TestAPersonConnectsAnAccount(t *testing.T) {
 	if c := alice.hops[0].Header.Get("Set-Cookie"); !strings.Contains(c, "HttpOnly") || !strings.Contains(c, "SameSite=Lax") || !strings.Contains(c, "Path=/oauth/mail/callback") {
 		t.Errorf("the cookie is %s", c)
 	}
+	if c := alice.hops[0].Header.Get("Set-Cookie"); !strings.Contains(c, "Max-Age=600;") {
+		t.Errorf("the cookie outlasts what it is for: %s", c)
+	}
+	if c := header.Get("Set-Cookie"); !strings.HasPrefix(c, "agentgw_oauth=;") || !strings.Contains(c, "Max-Age=0") || !strings.Contains(c, "Path=/oauth/mail/callback") {
+		t.Errorf("the cookie stays: %s", c)
+	}
 	eventually(t, "her agent's call has her token", func() bool { status, _ := call(); return status == 200 })
 	if got := p.seen[len(p.seen)-1]; got != "Bearer access-canary-1" {
 		t.Errorf("the service sees %q", got)
@@ -329,6 +337,66 @@ func TestWhatConnectsNothing(t *testing.T) {
 	}
 	if limited < 20 {
 		t.Errorf("of 60 requests beyond 40 a minute %d were limited", limited)
+	}
+}
+
+// TestPeopleBehindTLS: where people come by https, what ties them to their browser goes
+// over nothing else; what a stranger has the callback called with stays out of the log;
+// and a link to what nobody can connect any more is none.
+func TestPeopleBehindTLS(t *testing.T) {
+	b, p := newBench(t, ""), newOP(t)
+	listen := freeAddress(t)
+	said, s := connectable(t, b, fmt.Sprintf(`version: 1
+server: {listen: %q, public_url: "https://gw.example/sub"}
+services:
+  mail:
+    base_url: %[2]s
+    allow_private: true
+    credential: {type: oauth2, scope: user, authorize_url: %[2]s/authorize, token_url: %[2]s/token, client_id: gw, allow_private: true}
+    actions: {read: {method: GET, path: /mail}}
+  own:
+    base_url: %[2]s
+    allow_private: true
+    credential: {type: oauth2, flow: client_credentials, token_url: %[2]s/token, client_id: gw, allow_private: true}
+    actions: {read: {method: GET, path: /mail}}
+`, listen, p.URL))
+	ahead := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	get := func(path string, cookies ...*http.Cookie) *http.Response {
+		t.Helper()
+		r, err := http.NewRequest(http.MethodGet, "http://"+listen+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range cookies {
+			r.AddCookie(c)
+		}
+		res, err := ahead.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = res.Body.Close()
+		return res
+	}
+	link := b.link()
+	begun := get(strings.TrimPrefix(link, "https://gw.example/sub"))
+	cookies := begun.Cookies()
+	if begun.StatusCode != 303 || len(cookies) != 1 || !cookies[0].Secure || !cookies[0].HttpOnly || cookies[0].Path != "/sub/oauth/mail/callback" {
+		t.Fatalf("%s %v", begun.Status, begun.Header)
+	}
+	to, err := begun.Location()
+	if err != nil || to.Query().Get("redirect_uri") != "https://gw.example/sub/oauth/mail/callback" {
+		t.Fatalf("%v, %v", to, err)
+	}
+	refused := get("/oauth/mail/callback?"+url.Values{"state": {to.Query().Get("state")}, "error": {"a stranger's canary"}}.Encode(), cookies[0])
+	if refused.StatusCode != 403 || strings.Contains(said.String(), "canary") || !strings.Contains(said.String(), "access was not granted") {
+		t.Errorf("%s\n%s", refused.Status, said.String())
+	}
+	made, err := vault.NewLink(t.Context(), s.store, vault.Ref{Service: "own"}, time.Now(), time.Now().Add(time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res := get("/oauth/own/start?link=" + made); res.StatusCode != 404 {
+		t.Errorf("a client's own account: %s", res.Status)
 	}
 }
 

@@ -11,8 +11,11 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/jonboulle/clockwork"
 
 	"agentgw/internal/config"
 	"agentgw/internal/delegation"
@@ -151,6 +154,12 @@ func TestADelegationThatDoesNotHold(t *testing.T) {
 	w := delegated(t, hello, nil)
 	good, id := w.issue(nil)
 	spent, _ := w.issue(func(g *delegation.Grant) { g.From, g.Until = g.From.Add(-2*time.Hour), g.From.Add(-time.Hour) })
+	now, _ := w.issue(func(g *delegation.Grant) { g.From, g.Until = g.From.Add(-time.Hour), g.From })
+	toGet, _ := w.issue(func(g *delegation.Grant) {
+		for i := range g.Details {
+			g.Details[i].Actions = []string{"get"}
+		}
+	})
 	early, _ := w.issue(func(g *delegation.Grant) { g.From = g.From.Add(2 * time.Minute) })
 	others, _ := w.issue(func(g *delegation.Grant) { g.Agent = "worker" })
 	bobs, _ := w.issue(func(g *delegation.Grant) { g.User = "bob" })
@@ -178,7 +187,7 @@ func TestADelegationThatDoesNotHold(t *testing.T) {
 		{"nothing", "", "malformed", 0}, {"no token", "x", "malformed", 0}, {"a key", w.keys["planner"], "malformed", 0},
 		{"cut short", good[:len(good)-1], "malformed", 0}, {"a space in it", good[:9] + " " + good[9:], "malformed", 0},
 		{"twice", good + "," + good, "malformed", 0}, {"of a stranger", strangers, "bad_signature", 0}, {"of another gateway", elsewhere, "wrong_issuer", 0},
-		{"over", spent, "expired", 1}, {"not begun", early, "not_yet", 1}, {"another agent's", others, "wrong_agent", 1},
+		{"over", spent, "expired", 1}, {"over since this instant", now, "expired", 1}, {"not begun", early, "not_yet", 1}, {"another agent's", others, "wrong_agent", 1},
 		{"another user's", bobs, "wrong_user", 1}, {"another tenant's", foreign, "wrong_tenant", 1}, {"for something else", nothing, "not_granted", 1},
 		{"for other parameters", bound, "not_constrained", 1}, {"revoked", revoked, "revoked", 1},
 	} {
@@ -204,6 +213,7 @@ func TestADelegationThatDoesNotHold(t *testing.T) {
 	two := w.request(context.Background(), "planner", plainCall("tools", "alice"))
 	two.Header["Agentgate-Delegation"] = []string{good, good}
 	w.do(two).want(t, "two headers", 403, "delegation_invalid", "")
+	w.withDelegation("planner", streamCall("tools", "alice"), toGet).want(t, "for another action of the service", 403, "delegation_invalid", "")
 	w.withDelegation("worker", plainCall("tools", "alice"), good).want(t, "stolen by another agent of the tenant", 403, "delegation_invalid", "")
 	w.withDelegation("free", plainCall("tools", "alice"), good).want(t, "stolen by an agent of none", 403, "delegation_invalid", "")
 	w.withDelegation("planner", plainCall("tools", ""), good).want(t, "for nobody", 403, "delegation_invalid", "")
@@ -299,6 +309,46 @@ func TestARevokedDelegationEndsItsStreams(t *testing.T) {
 			_ = plain.Close()
 		})
 	}
+}
+
+// counting is a clock that counts what it is asked to do later, and what of that was
+// taken back.
+type counting struct {
+	clockwork.Clock
+	made, stopped *atomic.Int64
+}
+
+type counted struct {
+	clockwork.Timer
+	stopped *atomic.Int64
+}
+
+func (c counting) AfterFunc(d time.Duration, f func()) clockwork.Timer {
+	c.made.Add(1)
+	return counted{c.Clock.AfterFunc(d, f), c.stopped}
+}
+
+func (c counted) Stop() bool {
+	c.stopped.Add(1)
+	return c.Timer.Stop()
+}
+
+// TestADelegatedCallLeavesNoTimer: what would end it with its delegation, in up to a
+// day, goes with the call.
+func TestADelegatedCallLeavesNoTimer(t *testing.T) {
+	var made, stopped atomic.Int64
+	w := delegated(t, hello, func(s *setup) {
+		s.clock = func(c *clockwork.FakeClock) clockwork.Clock { return counting{c, &made, &stopped} }
+	})
+	token, _ := w.issue(nil)
+	w.act("planner", plainCall("tools", "alice")).want(t, "without a delegation", 200, "", "")
+	eventually(t, "what that call had made is stopped", func() bool { return made.Load() == stopped.Load() })
+	without := made.Load()
+	w.withDelegation("planner", plainCall("tools", "alice"), token).want(t, "with one", 200, "", "")
+	if made.Load() == without {
+		t.Error("nothing would have ended it")
+	}
+	eventually(t, "all is stopped", func() bool { return made.Load() == stopped.Load() })
 }
 
 // openStream opens a stream that lasts until its body is closed.
