@@ -16,8 +16,10 @@
 //
 // A client that closes its sending side only is gone too, as it always is to net/http.
 //
-// Not promised: of a client with more than 16 KiB behind its request nothing more is
-// read, and so its hang-up is not seen, until its request is done. HTTP/2 has no such
+// Of a client with more than 256 KiB behind its request no more is read until its request
+// is done, but what TCP tells of its end is looked at without reading. Not promised: that
+// it tells. The end comes behind all that was sent, and so not while there is more than
+// the kernel takes either; and an end that is TLS's alone is not seen. HTTP/2 has no such
 // gap and needs none of this.
 package hangup
 
@@ -29,8 +31,9 @@ import (
 )
 
 // most is how many bytes are kept back of what a client sends too early. More are left
-// to the kernel, which soon has the client wait.
-const most = 16 << 10
+// to the kernel, which soon has the client wait. It is far less than the body of a
+// request may be, which is kept just as long.
+const most = 256 << 10
 
 // conn is a connection whose watch goes on. What net/http reads for the watch it tells
 // from all else by what it does: it takes the deadline away and then reads one byte. A
@@ -57,7 +60,7 @@ func (c *conn) Read(p []byte) (int, error) {
 
 // watch reads until there is an error: the client's end, or the deadline in the past by
 // which net/http calls its watch off. It reads into p first, since from most clients
-// nothing comes that would want a buffer.
+// nothing comes that would want a buffer. When as much came as is kept it only waits.
 func (c *conn) watch(p []byte) (int, error) {
 	for room := p; len(c.early) < most; room = c.early[len(c.early):min(cap(c.early), most)] {
 		n, err := c.Conn.Read(room)
@@ -66,6 +69,9 @@ func (c *conn) watch(p []byte) (int, error) {
 			return 0, err
 		}
 		c.early = slices.Grow(c.early, 512)
+	}
+	if err := awaitEnd(c.Conn); err != nil {
+		return 0, err
 	}
 	return c.take(p), nil
 }

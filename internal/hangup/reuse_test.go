@@ -80,7 +80,7 @@ func TestRequestsInARowAreAnsweredInOrder(t *testing.T) {
 					}
 				}()
 				before := int64(len(post("/held", "first")))
-				eventually(t, "the server has read as much as it keeps", func() bool { return w.read.Load() >= before+16<<10 })
+				eventually(t, "the server has read as much as it keeps", func() bool { return w.read.Load() >= before+256<<10 })
 				end <- true
 				answers := bufio.NewReader(c)
 				for _, body := range bodies {

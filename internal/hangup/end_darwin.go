@@ -1,0 +1,29 @@
+package hangup
+
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+)
+
+// States of a connection (netinet/tcp_fsm.h) in which the other side may still send.
+const (
+	synReceived = 3
+	established = 4
+	finWait1    = 6
+	finWait2    = 9
+)
+
+// ended reports whether the other side has closed or reset the connection, or its
+// sending side of it. It asks and does not wait.
+func ended(socket int) bool {
+	info, err := unix.GetsockoptTCPConnectionInfo(socket, unix.IPPROTO_TCP, unix.TCP_CONNECTION_INFO)
+	if err != nil { // of a connection that was reset nothing more can be asked
+		return errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EINVAL)
+	}
+	switch info.State {
+	case synReceived, established, finWait1, finWait2:
+		return false
+	}
+	return true
+}
