@@ -13,6 +13,9 @@ type Reader struct {
 	r     *tables
 	tail  []byte // as src said it: what went out last, as far as r reaches, and behind it
 	held  int    // so many that are still to go out
+	own   []byte // for readers with less room than that takes
+	ready []byte // of own, to go out,
+	ended error  // and behind it
 	spans []span
 	found bool
 }
@@ -28,13 +31,38 @@ func (b *Reader) Found() bool { return b.found }
 // Close closes src.
 func (b *Reader) Close() error { return b.src.Close() }
 
-// Read reads into p, which MUST be longer than the tail: four times the secret is
-// enough, or io.ErrShortBuffer says that it is not.
+// Read reads into p. Where p is shorter than four times what it may take to see the
+// secret it reads into a buffer of its own first.
 func (b *Reader) Read(p []byte) (int, error) {
-	for {
-		if len(p) <= len(b.tail) {
-			return 0, io.ErrShortBuffer
+	if len(b.ready) > 0 || b.ended != nil {
+		return b.give(p)
+	}
+	if enough := 4 * b.r.reach; len(p) < enough {
+		if b.own == nil {
+			b.own = make([]byte, enough)
 		}
+		n, err := b.read(b.own)
+		b.ready, b.ended = b.own[:n], err
+		return b.give(p)
+	}
+	return b.read(p)
+}
+
+// give hands on what is ready, and then what came behind it.
+func (b *Reader) give(p []byte) (int, error) {
+	n := copy(p, b.ready)
+	b.ready = b.ready[n:]
+	if len(b.ready) > 0 {
+		return n, nil
+	}
+	err := b.ended
+	b.ended = nil
+	return n, err
+}
+
+// read reads into p, which is longer than the tail.
+func (b *Reader) read(p []byte) (int, error) {
+	for {
 		kept := copy(p, b.tail)
 		n, err := b.src.Read(p[kept:])
 		if n == 0 && err == nil {

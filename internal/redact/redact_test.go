@@ -9,11 +9,14 @@ import (
 	"html"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/iotest"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -336,9 +339,62 @@ func TestAnAnswerThatBreaksOff(t *testing.T) {
 			break
 		}
 	}
-	if _, err := reader.Read(p[:2]); err != io.ErrShortBuffer && err != io.ErrUnexpectedEOF {
+	if _, err := reader.Read(p[:2]); err != io.ErrUnexpectedEOF {
 		t.Error(err)
 	}
+}
+
+// drawn is a long secret.
+func drawn(length int) string {
+	source := rand.New(rand.NewPCG(1, 2))
+	text := make([]byte, length)
+	for i := range text {
+		text[i] = "0123456789abcdefABCDEF"[source.IntN(22)]
+	}
+	return string(text)
+}
+
+// TestLittleRoom: a reader with less room than the secret takes reads the same.
+func TestLittleRoom(t *testing.T) {
+	password := drawn(4400)
+	r := redact.New(password, "AWS:"+password)
+	text := strings.Repeat("data: nothing to see\n\n", 1000) + "data: " + base64.StdEncoding.EncodeToString([]byte("AWS:"+password)) + "\n\n" + strings.Repeat("data: more\n\n", 1000)
+	want := r.String(text)
+	for _, room := range []int{1, 7, 4 << 10, 32 << 10} {
+		sizes := make([]int, 4000)
+		for i := range sizes {
+			sizes[i] = 1 + i%500
+		}
+		var got strings.Builder
+		n, err := io.CopyBuffer(struct{ io.Writer }{&got}, struct{ io.Reader }{r.NewReader(&chunks{text, sizes, false})}, make([]byte, room))
+		if err != nil || got.String() != want {
+			t.Errorf("in %d bytes: %d of %d, %v", room, n, len(text), err)
+		}
+	}
+}
+
+// TestALongSecretThatIsRepeated is found in time that grows with the text alone, and
+// not with the length of the secret, too: that would be minutes.
+func TestALongSecretThatIsRepeated(t *testing.T) {
+	text := drawn(60_000)
+	r := redact.New(text, "")
+	whole := strings.Repeat(text, 30)
+	began := cpu(t)
+	if got := r.String(whole); strings.Trim(got, "*") != "" {
+		t.Error("it shows")
+	}
+	if took := cpu(t) - began; took > 5*time.Second {
+		t.Errorf("it took %s of the processor", took)
+	}
+}
+
+// cpu is the processor's time that this process has had.
+func cpu(t *testing.T) time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano())
 }
 
 // BenchmarkReader reads an answer of a megabyte in which nothing is found.
