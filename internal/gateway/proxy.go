@@ -170,13 +170,14 @@ func (g *Gateway) readBody(call *Call, action *registry.Action, out *answer, at 
 	if !judged {
 		return nil
 	}
+	sent := agentHeader(r.Header) // what the service gets: a field that stays here is no parameter of its
 	if action.TakesBody() {
-		if err := isJSON(r.Header); err != nil {
+		if err := isJSON(sent); err != nil {
 			return err
 		}
 		at.params = p.params(true)
 	}
-	call.Act.Params, call.unfit = carried(action, p, r)
+	call.Act.Params, call.unfit = carried(action, p, r, sent)
 	return nil
 }
 
@@ -195,20 +196,24 @@ func (g *Gateway) readWhole(call *Call, out *answer, at *attempt) *Error {
 	return nil
 }
 
-// isJSON refuses a body in which the gateway cannot read parameters.
+// isJSON refuses a body in which the gateway cannot read parameters, or which a service
+// that goes by the other of two lines, or by a charset, would read as another.
 func isJSON(h http.Header) *Error {
-	text, coding := h.Get("Content-Type"), h.Get("Content-Encoding")
-	media, _, err := mime.ParseMediaType(text)
-	if text != "" && (err != nil || media != "application/json") || coding != "" && !strings.EqualFold(coding, "identity") {
-		e := refuse(BadRequest, "the body of this action must be JSON, and not compressed: send Content-Type: application/json")
+	types, codings := h["Content-Type"], h["Content-Encoding"]
+	media, says, err := mime.ParseMediaType(h.Get("Content-Type"))
+	charset := says["charset"]
+	typed := h.Get("Content-Type") == "" || err == nil && media == "application/json" && (charset == "" || strings.EqualFold(charset, "utf-8"))
+	coded := h.Get("Content-Encoding") != "" && !strings.EqualFold(h.Get("Content-Encoding"), "identity")
+	if !typed || coded || len(types) > 1 || len(codings) > 1 {
+		e := refuse(BadRequest, "the body of this action must be JSON in UTF-8, and not compressed: send Content-Type: application/json, once")
 		e.Status = http.StatusUnsupportedMediaType
 		return e
 	}
 	return nil
 }
 
-// carried are the parameters that a request has for its action.
-func carried(action *registry.Action, p *proxied, r *http.Request) ([]byte, error) {
+// carried are the parameters that a request has for its action, with sent as its header.
+func carried(action *registry.Action, p *proxied, r *http.Request, sent http.Header) ([]byte, error) {
 	if p.body != nil && !action.TakesBody() && (r.ContentLength > 0 || len(p.body) > 0) {
 		return nil, &registry.ParamError{Reason: "this action has no body"}
 	}
@@ -218,7 +223,7 @@ func carried(action *registry.Action, p *proxied, r *http.Request) ([]byte, erro
 	if at := crowded(p.body); at > 0 {
 		return nil, &registry.ParamError{Reason: fmt.Sprintf("the body has an object of more than %d members, as far as byte %d", manyMembers, at)}
 	}
-	return action.Carried(registry.Sent{Path: p.path, Query: strings.TrimPrefix(p.query, "?"), Header: r.Header, Body: p.body})
+	return action.Carried(registry.Sent{Path: p.path, Query: strings.TrimPrefix(p.query, "?"), Header: sent, Body: p.body})
 }
 
 // proxiedTarget is step 8 of a call by /proxy.
