@@ -52,7 +52,7 @@ func watch(t *testing.T, path string, failed func(error)) *watched {
 func (w *watched) becomes(want string) {
 	w.t.Helper()
 	began := w.clock.Now()
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 		waits := w.clock.BlockUntilContext(ctx, 2) == nil
 		cancel()

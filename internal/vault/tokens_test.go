@@ -154,6 +154,16 @@ func (b *bank) mustSend(t *testing.T, p *idp, want string) {
 	}
 }
 
+// asleep waits, bounded, until so many wait for the clock.
+func asleep(t *testing.T, clock *clockwork.FakeClock, n int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if clock.BlockUntilContext(ctx, n) != nil {
+		t.Fatalf("never: %d wait for the clock", n)
+	}
+}
+
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); !holds(); time.Sleep(5 * time.Millisecond) {
@@ -412,18 +422,14 @@ func TestNobodyAsksWhileATokenWaitsForTheStore(t *testing.T) {
 	hangUp()
 	<-called // so that the turn alone waits for the clock
 	for waited := range 120 {
-		if err := b.clock.BlockUntilContext(t.Context(), 1); err != nil {
-			t.Fatal(err)
-		}
+		asleep(t, b.clock, 1)
 		now := b.clock.Now()
 		if err := s.ClaimRenewal(t.Context(), "mail", "alice", "another", now, now.Add(time.Minute)); !errors.Is(err, store.ErrConflict) {
 			t.Fatalf("after %d s another may ask: %v", waited, err)
 		}
 		b.clock.Advance(time.Second)
 	}
-	if err := b.clock.BlockUntilContext(t.Context(), 1); err != nil {
-		t.Fatal(err)
-	}
+	asleep(t, b.clock, 1)
 	s.fail.Store(false)
 	b.clock.Advance(20 * time.Second) // its pause is over
 	b.mustSend(t, p, "a2")
@@ -623,9 +629,7 @@ func TestKilledBetweenRenewalAndStore(t *testing.T) {
 		result <- err
 	}()
 	for waited := time.Duration(0); waited < 24*time.Second; waited += 250 * time.Millisecond {
-		if err := b.clock.BlockUntilContext(t.Context(), 2); err != nil { // its next look, and the caller's patience
-			t.Fatal(err)
-		}
+		asleep(t, b.clock, 2) // its next look, and the caller's patience
 		b.clock.Advance(250 * time.Millisecond)
 	}
 	if p.asked() != 2 {
