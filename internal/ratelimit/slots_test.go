@@ -105,19 +105,35 @@ func TestSlotWait(t *testing.T) {
 		{4 * time.Second, 2, 2 * time.Second},
 		{time.Hour, 2, 10 * time.Second},
 	} {
-		l := NewLocal(Options{Clock: nanos})
-		a := admission{Tenant: "t", TenantSlots: tt.slots, Service: "s"}
-		for range 100 { // until the average is that
-			ticket, _ := l.admit(a, nanos.Nanos())
-			clock.Advance(tt.held)
-			ticket.Release()
-		}
-		for range tt.slots {
-			l.admit(a, nanos.Nanos())
-		}
-		_, v := l.admit(a, nanos.Nanos())
-		if v.Outcome != ConcurrencyLimited || v.Wait > tt.want || v.Wait < tt.want-tt.want/1000 {
-			t.Errorf("held %v each of %d: wait %v, want %v", tt.held, tt.slots, v.Wait, tt.want)
+		for _, whose := range []Kind{KindTenantSlots, KindServiceSlots, KindProcessSlots} {
+			l := NewLocal(Options{Clock: nanos})
+			a := admission{Tenant: "t", Service: "s"}
+			*map[Kind]*int64{KindTenantSlots: &a.TenantSlots, KindServiceSlots: &a.ServiceSlots, KindProcessSlots: &a.Process}[whose] = tt.slots
+			for range 100 { // until the average is that
+				ticket, _ := l.admit(a, nanos.Nanos())
+				clock.Advance(tt.held)
+				ticket.Release()
+			}
+			for range tt.slots {
+				l.admit(a, nanos.Nanos())
+			}
+			wantWait := func(how string, v Verdict) {
+				t.Helper()
+				if v.Limit != whose || v.Wait > tt.want || v.Wait < tt.want-tt.want/1000 {
+					t.Errorf("%v %d, held %v each of %d: %v, wait %v, want %v", how, whose, tt.held, tt.slots, v.Limit, v.Wait, tt.want)
+				}
+			}
+			if whose != KindTenantSlots { // whose calls they were is no matter
+				a.Tenant = "u"
+			}
+			if whose == KindProcessSlots {
+				a.Service = "other"
+			}
+			_, v := l.admit(a, nanos.Nanos())
+			wantWait("refused at once", v)
+			_, p, _ := l.Enter(Charge{}, a.byRef(), 1, nanos.Nanos())
+			_, v = p.End(nanos.Nanos())
+			wantWait("after a wait", v)
 		}
 	}
 }
