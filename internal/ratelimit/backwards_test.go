@@ -3,6 +3,8 @@ package ratelimit
 import (
 	"testing"
 	"time"
+
+	"github.com/jonboulle/clockwork"
 )
 
 // TestRefusedIsUsed: a tenant of which only the slots are limited is kept for as
@@ -20,6 +22,26 @@ func TestRefusedIsUsed(t *testing.T) {
 	}
 	if l.Sweep(110 * second); here() {
 		t.Error("kept for longer")
+	}
+}
+
+// TestALongCallIsUseToItsEnd: its tenant is idle from then on, whether its entry
+// lingers or goes to the list at once.
+func TestALongCallIsUseToItsEnd(t *testing.T) {
+	for _, size := range []int{largeTable, 10} {
+		clock := clockwork.NewFakeClock()
+		nanos := NewClock(clock)
+		l := NewLocal(Options{TableSize: size, Idle: time.Minute, Clock: nanos})
+		ticket, _ := l.admit(admission{Tenant: "t", Service: "s"}, 0)
+		clock.Advance(100 * time.Second)
+		ticket.Release()
+		here := func() bool { return l.tables[Registered].peek(id{KindTenant, "t"}) != nil }
+		if l.Sweep(160*second - 1); !here() {
+			t.Errorf("table of %d: gone within a minute of the end of its call", size)
+		}
+		if l.Sweep(160 * second); here() {
+			t.Errorf("table of %d: kept for longer", size)
+		}
 	}
 }
 
