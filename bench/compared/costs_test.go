@@ -94,6 +94,21 @@ func checkRefundTwice(p peer) result {
 	return ok()
 }
 
+func checkRefundChanged(p peer) result {
+	for _, to := range []quota{every(3*hour, 10), every(hour, 20)} {
+		s := p.make(every(hour, 10))
+		s.admittedOf(9)
+		last := s.reserve("k")
+		s.change(to)
+		s.take("k") // refused, and goes by the new rate
+		last()
+		if n, _ := s.admittedOf(5); n != 1 {
+			return failed("1 an hour, burst 10: 10 taken at 0, then 1 in %v, burst %d, and the last is given back at 0: %d more are admitted, of 1", to.period, to.burst, n)
+		}
+	}
+	return ok()
+}
+
 func checkRefundRefilled(p peer) result {
 	s := p.make(every(time.Second, 2))
 	first := s.reserve("k")

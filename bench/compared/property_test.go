@@ -40,6 +40,7 @@ const (
 	refundSame     = "A token given back at once is there again"
 	refundLater    = "So it is when given back a microsecond later"
 	refundTwice    = "Given back twice counts once"
+	refundChanged  = "Given back under another rate it is a token of that"
 	refundRefilled = "What time has refilled is not given back again"
 
 	raisedRate  = "A raised rate holds at once"
@@ -77,6 +78,7 @@ func properties() []property {
 		{name: refundSame, still: true, offers: refunds, check: checkRefundSame},
 		{name: refundLater, offers: refunds, check: checkRefundLater},
 		{name: refundTwice, still: true, offers: refunds, check: checkRefundTwice},
+		{name: refundChanged, still: true, offers: refunds, check: checkRefundChanged},
 		{name: refundRefilled, offers: refunds, check: checkRefundRefilled},
 		{name: raisedRate, offers: changes, check: checkRaisedRate},
 		{name: raisedBurst, still: true, offers: changes, check: checkRaisedBurst},
