@@ -59,7 +59,7 @@ func TestEachPersonHasADataKey(t *testing.T) {
 	if got, want := keysOf(), []string{" 1", "human:alice 1", "human:bob 1"}; !slices.Equal(got, want) {
 		t.Errorf("the keys are %q, want %q", got, want)
 	}
-	other := load(t, openStore(t, folder), "0") // which knows alice's key that is gone in a moment
+	other, idle := load(t, openStore(t, folder), "0"), load(t, s, "0") // which know alice's key that is gone in a moment
 	for _, service := range []string{"a", "b"} {
 		if err := vault.Remove(t.Context(), s, vault.Ref{Service: service, User: "alice"}); err != nil {
 			t.Fatal(err)
@@ -69,8 +69,13 @@ func TestEachPersonHasADataKey(t *testing.T) {
 		t.Errorf("without alice the keys are %q, want %q", got, want)
 	}
 	set(t, other, vault.Ref{Service: "b", User: "alice"}, "again")
-	if got := sent(t, load(t, s, "0"), vault.Ref{Service: "b", User: "alice"}, bearerPerUser); got != "Bearer again" {
-		t.Errorf("alice sends %q", got)
+	if err := idle.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range []*vault.Vault{load(t, s, "0"), idle} { // of whom idle knows another key by that number
+		if got := sent(t, v, vault.Ref{Service: "b", User: "alice"}, bearerPerUser); got != "Bearer again" {
+			t.Errorf("alice sends %q", got)
+		}
 	}
 }
 
