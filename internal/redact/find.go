@@ -21,7 +21,7 @@ func find[T string | []byte](r *tables, text T, spans []span) []span {
 		if r.seen[h/64]&(1<<(h%64)) == 0 {
 			continue
 		}
-		for at := int(r.heads[h]) - 1; at >= 0; at = int(r.next[at]) - 1 {
+		for at := int(r.heads[h/perHead]) - 1; at >= 0; at = int(r.next[at]) - 1 {
 			if gramAt(r.all, at) != g || known.have(at-p, p) {
 				continue
 			}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"html"
 	"net/url"
+	"strconv"
 	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -18,6 +19,15 @@ type form struct {
 	to     []int32 // and behind the last of those
 	secret string
 	whole  bool // no piece of it counts
+	unit   int  // of a form in which all is escaped, how long each escape is; else 0
+}
+
+// indexed reports whether the gram at a byte of the form is looked up. Where all is
+// escaped most grams say little of the secret, and stand in whatever else is escaped:
+// one in each escape will do, the one that ends with it, since the places that are
+// looked at are at each phase of the escapes before Shortest of them have gone by.
+func (f *form) indexed(at int) bool {
+	return f.unit == 0 || (at+gram)%f.unit == 0
 }
 
 // shows reports whether text[from:to] is taken for the secret.
@@ -56,6 +66,7 @@ func mixed(piece string) bool {
 
 // forms are the ways to write a secret, each once.
 func forms(secret string, whole bool) (all []form) {
+	unit := 0
 	add := func(text string, at, to []int32) {
 		for _, f := range all {
 			if f.text == text {
@@ -63,7 +74,7 @@ func forms(secret string, whole bool) (all []form) {
 			}
 		}
 		if len(text) >= gram {
-			all = append(all, form{text: text, at: at, to: to, secret: secret, whole: whole})
+			all = append(all, form{text: text, at: at, to: to, secret: secret, whole: whole, unit: unit})
 		}
 	}
 	for _, escape := range escapes {
@@ -74,15 +85,69 @@ func forms(secret string, whole bool) (all []form) {
 			return escape(c)
 		}))
 	}
-	for _, digits := range []string{"0123456789abcdef", "0123456789ABCDEF"} {
-		add(spelled(secret, inHex(digits)))
+	for _, digits := range []string{small, large} {
+		add(spelled(secret, each("", digits, "")))
 	}
 	for _, e := range []*base64.Encoding{base64.StdEncoding, base64.URLEncoding} {
 		for before := range 3 {
 			add(inBase64(e, secret, before))
 		}
 	}
+	if len(secret) <= escapable {
+		for _, e := range everything {
+			unit = e.unit
+			add(spelled(secret, e.escape))
+		}
+	}
 	return all
+}
+
+// escapable is the length to which secrets are looked for with all their letters escaped.
+const escapable = 4 << 10
+
+const (
+	small = "0123456789abcdef"
+	large = "0123456789ABCDEF"
+)
+
+// everything are the ways to escape each byte, letters and digits, too.
+var everything = []struct {
+	unit   int
+	escape func(c string) string
+}{
+	{3, each("%", large, "")}, {3, each("%", small, "")}, {4, each(`\x`, small, "")}, {4, each(`\x`, large, "")},
+	{6, units(small)}, {6, units(large)},
+	{6, each("&#x", small, ";")}, {6, each("&#x", large, ";")}, {6, each("&#X", large, ";")},
+}
+
+// each writes the bytes of a character in hex, with that around each.
+func each(before, digits, behind string) func(c string) string {
+	return func(c string) string {
+		b := make([]byte, 0, 32)
+		for i := range len(c) {
+			b = append(b, before...)
+			b = append(b, digits[c[i]>>4], digits[c[i]&15])
+			b = append(b, behind...)
+		}
+		return string(b)
+	}
+}
+
+// units writes a character as JSON may, in its units of UTF-16.
+func units(digits string) func(c string) string {
+	return func(c string) string {
+		b := make([]byte, 0, 32)
+		for _, u := range utf16.Encode([]rune(c)) {
+			b = append(b, '\\', 'u', digits[u>>12], digits[u>>8&15], digits[u>>4&15], digits[u&15])
+		}
+		return string(b)
+	}
+}
+
+// decimal is HTML's other way.
+func decimal(c string) string {
+	r, _ := utf8.DecodeRuneInString(c)
+	return "&#" + strconv.Itoa(int(r)) + ";"
 }
 
 func alphanumeric(c byte) bool {
@@ -96,6 +161,8 @@ var escapes = []func(c string) string{
 	url.QueryEscape, url.PathEscape, component,
 	lower(url.QueryEscape), lower(url.PathEscape), lower(component),
 	inJSON(true), inJSON(false), slashed, inASCII, html.EscapeString,
+	func(c string) string { return `\` + c },
+	each(`\x`, small, ""), each(`\x`, large, ""), units(small), units(large), each("&#x", small, ";"), each("&#x", large, ";"), decimal,
 }
 
 // component is what JavaScript's encodeURIComponent makes of c.
@@ -146,16 +213,6 @@ func inASCII(c string) string {
 		return fmt.Sprintf(`\u%04x\u%04x`, high, low)
 	}
 	return fmt.Sprintf(`\u%04x`, r)
-}
-
-func inHex(digits string) func(string) string {
-	return func(c string) string {
-		b := make([]byte, 0, 8)
-		for i := range len(c) {
-			b = append(b, digits[c[i]>>4], digits[c[i]&15])
-		}
-		return string(b)
-	}
 }
 
 // spelled is a secret with each character as spell writes it.

@@ -8,9 +8,10 @@
 // # What is found
 //
 // The secret as it is; percent-encoded in the ways of queries, paths and
-// JavaScript, in either case of the digits; as the inside of a JSON string or of
-// HTML text, however much of it was escaped; in hex of either case; and in
-// base64, of either alphabet, whatever stands before and behind it.
+// JavaScript, in either case of the digits; as the inside of a JSON or JavaScript
+// string or of HTML text; so with all signs escaped, or all letters and digits too
+// (up to 4 KiB, and not in HTML's decimal); in hex of either case; and in base64, of
+// either alphabet, whatever stands before and behind it.
 //
 // Whole, and in pieces: of 16 bytes or more, and of 8 or more with a letter and
 // a digit in them. A shorter piece, or one like a word ("github_pat_"), is not
@@ -43,6 +44,9 @@ const (
 	stride = Shortest - gram + 1
 )
 
+// perHead is how many hashes share an entry: seen has turned most away before.
+const perHead = 4
+
 // mark stands in the place of a byte that shows the secret. It is valid in a JSON
 // string, a header and a URL.
 const mark = '*'
@@ -65,7 +69,7 @@ type tables struct {
 	first [256]bool // bytes that some form has, so that a text that ends otherwise ends no piece
 	shift uint      // turns a hash into an index of seen, heads
 	seen  []uint64  // a bit for each hash of a gram
-	heads []int32   // by hash, 1 + where in all one begins; 0: there is none
+	heads []int32   // by hash/perHead, 1 + where in all one begins; 0: there is none
 	next  []int32   // by where one begins, the same of another with this hash
 }
 
@@ -110,18 +114,25 @@ func (r *tables) index() {
 		r.reach = max(r.reach, f.reach())
 	}
 	r.all = all.String()
+	grams := 0
+	for i := range r.forms {
+		grams += len(r.forms[i].text) / max(1, r.forms[i].unit)
+	}
 	bits := uint(8)
-	for 1<<bits < 16*len(r.all) {
+	for 1<<bits < 16*grams {
 		bits++
 	}
 	r.shift = 32 - bits
-	r.seen, r.heads, r.next = make([]uint64, 1<<bits/64), make([]int32, 1<<bits), make([]int32, len(r.all))
+	r.seen, r.heads, r.next = make([]uint64, 1<<bits/64), make([]int32, 1<<bits/perHead), make([]int32, len(r.all))
 	from := 0
-	for _, end := range r.ends {
+	for i, end := range r.ends {
 		for at := from; at+gram <= end; at++ {
+			if !r.forms[i].indexed(at - from) {
+				continue
+			}
 			h := r.hash(gramAt(r.all, at))
 			r.seen[h/64] |= 1 << (h % 64)
-			r.next[at], r.heads[h] = r.heads[h], int32(at+1) //nolint:gosec // secrets are far below 2 GiB
+			r.next[at], r.heads[h/perHead] = r.heads[h/perHead], int32(at+1) //nolint:gosec // secrets are far below 2 GiB
 		}
 		from = end
 	}
