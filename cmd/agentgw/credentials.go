@@ -14,6 +14,7 @@ import (
 
 	"agentgw/internal/gateway"
 	"agentgw/internal/literal"
+	"agentgw/internal/redact"
 	"agentgw/internal/registry"
 	"agentgw/internal/secret"
 	"agentgw/internal/vault"
@@ -124,6 +125,9 @@ func (c *cli) setCredential(ctx context.Context, at home, ref vault.Ref, client 
 		return exit(exitUsage, err)
 	case err != nil:
 		return exit(exitCannotRun, err)
+	}
+	if entry.Kind == vault.KindSecret && len(text.Reveal()) < redact.Shortest {
+		fmt.Fprintf(c.stderr, "agentgw: warning: fewer than %d bytes are not taken out of an answer that repeats them\n", redact.Shortest)
 	}
 	if asJSON {
 		return c.printJSON(newCredentialLine(entry))

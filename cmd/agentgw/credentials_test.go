@@ -140,6 +140,17 @@ func TestCredentialsPerUserAndShared(t *testing.T) {
 	}
 }
 
+// TestAShortCredentialIsWarnedOf: it could not be told from what else an answer says.
+func TestAShortCredentialIsWarnedOf(t *testing.T) {
+	b := newBench(t, "")
+	for secret, warned := range map[string]bool{"1234567": true, "12345678": false} {
+		code, _, stderr := b.run(secret, "credentials", "set", "--service", "s")
+		if code != exitDone || strings.Contains(stderr, "fewer than 8 bytes") != warned || strings.Contains(stderr, secret) {
+			t.Errorf("%s: %d, %q", secret, code, stderr)
+		}
+	}
+}
+
 func TestCredentialsRefuse(t *testing.T) {
 	b := newBench(t, stateRegistry)
 	for _, c := range []struct {
