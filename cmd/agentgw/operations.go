@@ -28,6 +28,11 @@ func (o operations) Reload() error {
 	return o.live.reload(o.background, true)
 }
 
+func (o operations) Drain() (streams, others int) {
+	o.log.Warn("an operator has this gateway drained")
+	return o.drain()
+}
+
 func (o operations) Receipts(ctx context.Context, q admin.ReceiptQuery) (admin.ReceiptPage, error) {
 	if what := wrongWhy(q.Code); what != "" {
 		return admin.ReceiptPage{}, admin.WrongParameter{Name: "code", What: what}

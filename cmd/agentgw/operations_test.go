@@ -16,7 +16,8 @@ import (
 
 type tenantSeen struct {
 	ID       string
-	InFlight int64  `json:"in_flight"`
+	InFlight int64 `json:"in_flight"`
+	Queued   int64
 	Most     *int64 `json:"max_inflight"`
 	Bucket   *struct {
 		RPS              float64

@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"sync"
 	"syscall"
 	"time"
 
@@ -60,6 +61,7 @@ type server struct {
 	background    context.Context
 	endBackground context.CancelFunc
 	draining      chan struct{}
+	drains        sync.Once // closes it
 
 	firstKey     secret.Text // made on this start, else empty
 	firstKeyFile string
@@ -271,12 +273,18 @@ func (s *server) recording() error {
 	return s.salts.Healthy()
 }
 
-// stop drains: calls under way finish, streams end at an event border, and what
-// is left at the end of the drain time, or when hurry is done, is cut.
-func (s *server) stop(hurry context.Context) {
-	close(s.draining)
-	streams, others := s.gateway.Drain()
+// drain takes the gateway out of service: calls under way finish, streams end at an
+// event border, and new ones are refused. It may come again, and counts what is left.
+func (s *server) drain() (streams, others int) {
+	s.drains.Do(func() { close(s.draining) })
+	streams, others = s.gateway.Drain()
 	s.log.Info("draining", "streams_ended", streams, "calls_to_finish", others, "timeout", s.settings.DrainTimeout.String())
+	return streams, others
+}
+
+// stop drains. What is left at the end of the drain time, or when hurry is done, is cut.
+func (s *server) stop(hurry context.Context) {
+	s.drain()
 	ctx, cancel := context.WithTimeout(hurry, s.settings.DrainTimeout)
 	defer cancel()
 	if s.agents.Shutdown(ctx) != nil {

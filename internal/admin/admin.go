@@ -51,6 +51,10 @@ type Operations interface {
 	// Unblock reports whether the tenant was blocked. One that is not and that
 	// nobody knows is an ErrNoSuchTenant.
 	Unblock(id string) (was bool, err error)
+	// Drain refuses every call from now on, those that wait too, and asks streams to end
+	// at their next event border. It counts those and the other calls, which go on
+	// to their end. There is no way back but a restart, and the process goes on.
+	Drain() (streams, others int)
 	// Receipts lists receipts. The error is a WrongParameter, or ErrTryLater.
 	Receipts(context.Context, ReceiptQuery) (ReceiptPage, error)
 	Keys

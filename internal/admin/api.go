@@ -22,6 +22,10 @@ func operate(o Operations) http.Handler {
 		}
 		answer(w, http.StatusOK, reloaded{Reloaded: true, SHA256: o.Config().Running})
 	})
+	mux.HandleFunc("POST /admin/v1/drain", func(w http.ResponseWriter, _ *http.Request) {
+		streams, others := o.Drain()
+		answer(w, http.StatusOK, drained{true, streams, others})
+	})
 	tenants(mux, o)
 	keys(mux, o)
 	mux.HandleFunc("GET /admin/v1/limits/explain", explainLimits(o))
@@ -58,6 +62,12 @@ type reloaded struct {
 	Reloaded bool          `json:"reloaded"`
 	SHA256   string        `json:"sha256,omitempty"`
 	Problems []problemView `json:"problems,omitempty"`
+}
+
+type drained struct {
+	Draining bool `json:"draining"`
+	Streams  int  `json:"streams_to_end"`
+	Others   int  `json:"calls_to_finish"`
 }
 
 // authorized lets through who has the token. It is compared in constant time,
