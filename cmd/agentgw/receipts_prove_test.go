@@ -76,7 +76,7 @@ func TestATenantsCheckpointIsAnAnchor(t *testing.T) {
 	_, checkpoint, _ := strings.Cut(proof, "\n\n")
 	b.write("theirs", []byte(checkpoint))
 	out, _ := b.want(exitUnproven, "receipts", "verify", "data", "--vkey", "vkey", "--anchor", "theirs")
-	for _, want := range []string{"records of tenant tenant:acme", "none of the first 5 records of tenant tenant:acme is missing, up to ", ", and they are those that it was shown"} {
+	for _, want := range []string{"records of tenant tenant:acme", "none of the first 6 records of tenant tenant:acme is missing, up to ", ", and they are those that it was shown"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)
 		}
