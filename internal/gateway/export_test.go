@@ -18,3 +18,15 @@ func (g *Gateway) WatchView() func() bool {
 	v, of := weak.Make(g.current.Load()), weak.Make(g.current.Load().registry)
 	return func() bool { return v.Value() != nil || of.Value() != nil }
 }
+
+// WaitForAgents is how many calls wait for more of their agents' requests.
+func (g *Gateway) WaitForAgents() (n int) {
+	g.running.each(func(r *running) {
+		r.patience.mu.Lock()
+		defer r.patience.mu.Unlock()
+		if r.patience.held {
+			n++
+		}
+	})
+	return n
+}

@@ -91,7 +91,7 @@ func TestProxySharesTheSlot(t *testing.T) {
 	}, of("small", roomy("k")))
 	done := make(chan told, 1)
 	go func() { done <- w.relayedBy("k", "GET", "tools/stream", "") }()
-	<-called
+	soon(t, called)
 	for _, got := range []told{w.relayedBy("k", "GET", "tools/get/1", ""), w.act("k", `{"service":"tools","action":"get","params":{"id":"1"}}`)} {
 		got.want(t, "while the slot is taken", 429, "concurrency_limited", "tenant")
 		if got.retryAfter(t) < time.Second || !strings.Contains(got.header.Get("Ratelimit-Policy"), `"inflight";q=1`) {
@@ -99,7 +99,7 @@ func TestProxySharesTheSlot(t *testing.T) {
 		}
 	}
 	close(release)
-	got := <-done
+	got := soon(t, done)
 	got.want(t, "the stream", 200, "", "")
 	if left := got.left(t); left["tenant"] != 1 || left["inflight"] != 0 || got.header.Get("Agentgate-Receipt") == "" || got.header.Get("X-Request-Id") == "" {
 		t.Errorf("%v", got.header)

@@ -306,6 +306,17 @@ func TestProxyHeadersOnTheWire(t *testing.T) {
 			t.Errorf("%s: %s", service, diff)
 		}
 	}
+	for _, name := range []string{
+		"Cookie", "Cookie2", "Api-Key", "X-Goog-Api-Key", "X-Auth-Token", "X-Access-Token", "Private-Token", "Proxy-Authorization", "Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Prefix",
+		"X-Real-Ip", "True-Client-Ip", "X-Host", "X-Original-Url", "X-Rewrite-Url", "X-Http-Method-Override", "X-Method-Override", "X-Request-Id", "Agentgate-Tenant", "Keep-Alive", "Trailer",
+	} {
+		if res, body := g.send(g.proxied("GET", "any/x", "k", "", name+": X-Canary")); res.StatusCode != 200 {
+			t.Errorf("%s: %s %s", name, res.Status, body)
+		}
+		if got := strings.Join(w.take(), ""); strings.Contains(got, "Canary") {
+			t.Errorf("%s arrived: %q", name, got)
+		}
+	}
 	if res, body := g.send(g.proxied("GET", "any/x", "k", "", "X_Tenant: evil")); res.StatusCode != 400 {
 		t.Errorf("a name with an underscore: %s %s", res.Status, body)
 	}

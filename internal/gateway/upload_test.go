@@ -1,6 +1,7 @@
 package gateway_test
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -36,7 +37,9 @@ func uploadWorld(t *testing.T, upstream http.HandlerFunc, change func(*config.Se
 // where it is not negative.
 func (w *world) post(method, target string, body io.Reader, length int64, header ...string) (*http.Response, error) {
 	w.t.Helper()
-	r, err := http.NewRequestWithContext(w.t.Context(), method, w.server.URL+"/proxy/"+target, body)
+	ctx, cancel := context.WithTimeout(w.t.Context(), 30*time.Second)
+	w.t.Cleanup(cancel)
+	r, err := http.NewRequestWithContext(ctx, method, w.server.URL+"/proxy/"+target, body)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -48,6 +51,18 @@ func (w *world) post(method, target string, body io.Reader, length int64, header
 		r.Header.Set(header[i], header[i+1])
 	}
 	return w.server.Client().Transport.RoundTrip(r)
+}
+
+// soon is what comes by c, which it must before long.
+func soon[T any](t *testing.T, c <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-c:
+		return v
+	case <-time.After(30 * time.Second):
+		t.Fatal("it never came")
+		panic("unreachable")
+	}
 }
 
 // fronts are the protocols by which agents reach the gateway.
@@ -323,7 +338,7 @@ func TestProxyAgentBreaksOff(t *testing.T) {
 			w := uploadWorld(t, upstream, func(s *config.Settings) { s.ClientStall = c.stall })
 			p := w.dial()
 			p.write("PUT /proxy/any/x HTTP/1.1\r\nHost: g\r\nAuthorization: Bearer " + w.keys["k"] + "\r\n" + c.head)
-			<-called
+			soon(t, called)
 			c.end(p.c)
 			if c.status != 0 {
 				if res, body := p.answer(); res.StatusCode != c.status || res.Header.Get("Agentgate-Code") != "bad_request" || res.Header.Get("X-Should-Retry") != "false" {
@@ -370,9 +385,10 @@ func TestProxyWaitsForTheAgent(t *testing.T) {
 		if _, err := io.WriteString(body, "part"); err != nil {
 			t.Fatal(err)
 		}
-		if part := <-got; part != "part" {
+		if part := soon(t, got); part != "part" {
 			t.Fatal(part)
 		}
+		eventually(t, "the agent is waited for", func() bool { return w.gateway.WaitForAgents() == 1 })
 		w.clock.Advance(time.Minute)
 		select {
 		case res := <-answered:
@@ -380,7 +396,9 @@ func TestProxyWaitsForTheAgent(t *testing.T) {
 		default:
 		}
 	}
-	_ = body.Close()
+	if err := body.Close(); err != nil {
+		t.Fatal(err)
+	}
 	for end := time.Now().Add(time.Minute); ; w.clock.Advance(time.Second) {
 		select {
 		case res := <-answered:
@@ -533,6 +551,9 @@ func TestProxyStreamsEnd(t *testing.T) {
 				close(gone)
 			}, nil)
 			p := w.dial()
+			if err := p.c.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
+				t.Fatal(err)
+			}
 			p.write(w.proxied("GET", "any/stream", "k", "", "Accept: text/event-stream"))
 			res, err := http.ReadResponse(p.r, nil)
 			if err != nil {
@@ -543,7 +564,7 @@ func TestProxyStreamsEnd(t *testing.T) {
 				t.Fatalf("%q %v, %d slots taken", got, err, w.inFlight("tenant:wide"))
 			}
 			c.end(w, p.c)
-			<-gone
+			soon(t, gone)
 			if more, err := io.ReadAll(res.Body); err == nil || len(more) > 0 {
 				t.Errorf("it looks whole: %q %v", more, err)
 			}
