@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/jonboulle/clockwork"
+	"golang.org/x/mod/sumdb/note"
 
 	"agentgw/internal/receipts"
 )
@@ -93,11 +94,13 @@ func openSim(t *testing.T, d *receipts.SimDisk) *receipts.Log {
 // reached the disk. The request that waited fails, and so does all until a restart.
 // The process that starts then finds the bytes in the system's memory, and a sync of
 // its own succeeds: but what has failed to be written once is not written by it.
-// What it acknowledges stands behind those bytes, and lasts all the same.
+// What it acknowledges stands behind those bytes, and lasts all the same; also where
+// it has to sign them before it goes on, behind a torn write or for another key.
 func TestFailedSyncIsBelievedByNoStart(t *testing.T) {
 	for _, did := range []bool{false, true} {
-		for seed := range uint64(rounds(20, 500)) {
-			t.Run(fmt.Sprintf("reached the disk %t, seed %d", did, seed), func(t *testing.T) {
+		for seed := range uint64(3 * rounds(20, 500)) {
+			behind := []string{"nothing", "a torn write", "another key"}[seed%3]
+			t.Run(fmt.Sprintf("reached the disk %t, behind it %s, seed %d", did, behind, seed), func(t *testing.T) {
 				f, acks := newFaulty(receipts.NewSimDisk()), acknowledged{}
 				l := openSim(t, f.disk)
 				for i := range seed % 5 {
@@ -113,6 +116,17 @@ func TestFailedSyncIsBelievedByNoStart(t *testing.T) {
 					t.Fatalf("the next one, though the disk works again: %v", err)
 				}
 				d := f.disk.Kill()
+				switch path := segmentFile(simData); behind {
+				case "a torn write":
+					torn := []byte(`{"batch":{"first":`)
+					d.WritePart(receipts.SimCall{Path: path, Bytes: torn, At: int64(len(d.Read(path)))}, len(torn))
+				case "another key":
+					skey, _, err := note.GenerateKey(nil, l.Origin())
+					if err != nil {
+						t.Fatal(err)
+					}
+					d.Put(simData+"/receipt-signing-key.next", []byte(skey+"\n"))
+				}
 				l = openSim(t, d)
 				for i := range 3 {
 					if err := acks.append(l, outcome(fmt.Sprint("after-", i))); err != nil {

@@ -1,7 +1,9 @@
 package receipts_test
 
 import (
+	"bytes"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -83,6 +85,35 @@ func TestHandedOverWithoutRoomForAHeader(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestAKeyThatTookOverSaysSoAtOnce: a log that was handed over and is stopped before
+// anything is recorded has a segment with the new key's header, and a checkpoint by it.
+func TestAKeyThatTookOverSaysSoAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	l := openLog(t, dir)
+	mustAppend(t, l, intent("a"), outcome("a"))
+	l.Close()
+	first := l.VerifierKey()
+	next := rotate(t, dir)
+	l = openLog(t, dir)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	names := segments(t, dir)
+	last := string(read(t, names[len(names)-1]))
+	if len(names) != 2 || !strings.Contains(last, next) || strings.Count(last, "\n") != 2 || !strings.Contains(last, `{"checkpoint":`) {
+		t.Errorf("%v: %s", names, last)
+	}
+	stored := read(t, filepath.Join(dir, "receipts", "checkpoint"))
+	if !bytes.Equal(stored, l.Checkpoint()) || bytes.Count(stored, []byte("— ")) != 1 {
+		t.Errorf("%s", stored)
+	}
+	for _, vkey := range []string{first, next} {
+		if r := verdict(t, dir, vkey, stored); r.Verdict != receipts.Holds || len(r.Keys) != 2 {
+			t.Errorf("%+v", r)
+		}
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/jonboulle/clockwork"
 	"golang.org/x/mod/sumdb/note"
 
@@ -457,13 +458,13 @@ func TestKeyToTakeOverIsOfThisLog(t *testing.T) {
 	own := read(t, filepath.Join(dir, "receipt-signing-key"))
 	for _, key := range [][]byte{read(t, filepath.Join(other, "receipt-signing-key")), own[:40], own, {}} {
 		write(t, filepath.Join(dir, "receipt-signing-key.next"), key)
-		before := read(t, segmentFile(dir))
+		before := tree(t, filepath.Join(dir, "receipts"))
 		if l, err := reopen(dir); err == nil {
 			l.Close()
 			t.Errorf("taken over by %.20q", key)
 		}
-		if !bytes.Equal(before, read(t, segmentFile(dir))) {
-			t.Error("the log was changed")
+		if diff := cmp.Diff(before, tree(t, filepath.Join(dir, "receipts"))); diff != "" {
+			t.Errorf("the log was changed by %.20q: %s", key, diff)
 		}
 	}
 }

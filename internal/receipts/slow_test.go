@@ -1,11 +1,14 @@
 package receipts_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -107,7 +110,9 @@ func TestASlowDiskIsNoHang(t *testing.T) {
 func TestAnErrorBehindAHang(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		dir := t.TempDir()
-		l, d, clock := onSmallDisk(t, dir, 64<<20, true)
+		var mu sync.Mutex
+		var told bytes.Buffer
+		l, d, clock := onSmallDisk(t, dir, 64<<20, true, func(o *receipts.Options) { o.Logger = slog.New(slog.NewTextHandler(lockedWriter{&mu, &told}, nil)) })
 		mustAppend(t, l, intent("a"))
 		before := l.Checkpoint()
 		d.FailNextSync(errDisk)
@@ -128,7 +133,80 @@ func TestAnErrorBehindAHang(t *testing.T) {
 		if string(l.Checkpoint()) != string(before) {
 			t.Error("a checkpoint over what may not be on disk")
 		}
+		mu.Lock()
+		text := told.String()
+		mu.Unlock()
+		if strings.Contains(text, "has answered") || !strings.Contains(text, "log failed") {
+			t.Errorf("it is told of as if it went on:\n%s", text)
+		}
 		l.Close()
 		mustAppend(t, openLog(t, dir), intent("d"))
+	})
+}
+
+// TestAHangBetweenCommits: nothing is being written, and the disk hangs all the same,
+// on the file checkpoint: who comes meanwhile waits for no longer than two seconds.
+func TestAHangBetweenCommits(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		disk, clock := receipts.NewSimDisk(), newBubbleClock()
+		var armed, held atomic.Bool
+		goOn := make(chan struct{})
+		disk.Before = func(c receipts.SimCall) (f receipts.SimFault) {
+			if c.Op == "rename" && c.Name == "checkpoint" && armed.Load() {
+				held.Store(true)
+				f.Hold = goOn
+			}
+			return f
+		}
+		o := receipts.Options{Clock: clock, Replica: "gw-1"}
+		receipts.SetSimDisk(&o, disk)
+		l, err := receipts.Open(simData, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mustAppend(t, l, intent("a"))
+		armed.Store(true)
+		eventually(t, "the disk hangs", func() bool { clock.Advance(100 * time.Millisecond); return held.Load() })
+		late := make(chan error, 1)
+		go func() { _, err := l.Append(intent("b")); late <- err }()
+		began := clock.Now()
+		eventually(t, "it is sent away", func() bool { clock.Advance(100 * time.Millisecond); return len(late) == 1 })
+		if err := <-late; !errors.Is(err, receipts.ErrLate) || clock.Since(began) > 3*time.Second {
+			t.Errorf("after %v: %v", clock.Since(began), err)
+		}
+		armed.Store(false)
+		close(goOn)
+		eventually(t, "it goes on", func() bool { clock.Advance(100 * time.Millisecond); return l.Healthy() == nil })
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// TestALateEndOfASummaryIsNotWrittenTwice: what ends a summary is taken while the disk
+// hangs, and told of too late: it is in the log once.
+func TestALateEndOfASummaryIsNotWrittenTwice(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		dir := t.TempDir()
+		l, d, clock := onSmallDisk(t, dir, 64<<20, true)
+		for range 1007 {
+			mustRefuse(t, l, refused("a"), "")
+		}
+		goOn := d.Hold()
+		eventually(t, "the end is being written", func() bool { clock.Advance(500 * time.Millisecond); return d.Held() > 0 })
+		eventually(t, "it is late", func() bool { clock.Advance(500 * time.Millisecond); return l.Healthy() != nil })
+		clock.Advance(time.Second)
+		goOn()
+		healthy(t, l, clock)
+		clock.Advance(5 * time.Second) // in which it would be tried again
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if b := floodBooksOf(t, dir); b.begun != 1 || b.ended != 1 || b.own != 1000 || b.counted != 7 {
+			t.Errorf("%+v", b)
+		}
+		if r := verdict(t, dir, keyOf(t, dir), l.Checkpoint()); r.Verdict != receipts.Holds {
+			t.Errorf("%s: %s", r.Verdict, r.Why)
+		}
 	})
 }
