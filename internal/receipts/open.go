@@ -151,6 +151,9 @@ func open(dir, folder string, o Options) (*Log, *past, error) {
 		if w.tree.size == 0 {
 			return nil, nil, fmt.Errorf("%s waits to take over a log that has not begun: remove it", filepath.Join(dir, nextSigningKeyFile))
 		}
+		if now := w.office.current().vkey; w.office.has(l.heir.vkey) && (now != l.heir.vkey || !w.office.closed) {
+			return nil, nil, fmt.Errorf("%s: the key was in office before, and cannot take over again: remove it, or make another with `agentgw receipts rotate-key`", filepath.Join(dir, nextSigningKeyFile))
+		}
 		if err := l.notes.book.handOver(o.disk, folder, l.heir); err != nil {
 			return nil, nil, err
 		}

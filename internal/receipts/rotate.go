@@ -67,8 +67,11 @@ func (l *Log) handOver(p *past, w *walker) error {
 	if err != nil {
 		return err
 	}
+	// Nothing is signed that is not on disk, and no border is gone on from: a start
+	// before this one may have written it, and its sync have failed.
+	err = errors.Join(rewrite(s.file, p.unsure, p.end), s.sync())
 	border := w.office.current().border
-	if !w.office.closed {
+	if err == nil && !w.office.closed {
 		border, err = l.writeBorder(s, p, w)
 	}
 	if err = errors.Join(err, s.close()); err != nil {
@@ -90,12 +93,8 @@ func (l *Log) handOver(p *past, w *walker) error {
 }
 
 // writeBorder appends the record of the next key, where it is not the last entry
-// already, and the checkpoint that both keys sign.
+// already, and the checkpoint that both keys sign. All before them is on disk.
 func (l *Log) writeBorder(s *segment, p *past, w *walker) (border []byte, err error) {
-	// Nothing is signed that is not on disk.
-	if err := errors.Join(rewrite(s.file, p.unsure, p.end), s.sync()); err != nil {
-		return nil, err
-	}
 	tree := w.tree.clone()
 	if w.office.named != l.heir.vkey {
 		line := l.keyLine(w)

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -465,6 +466,94 @@ func TestKeyToTakeOverIsOfThisLog(t *testing.T) {
 		}
 		if diff := cmp.Diff(before, tree(t, filepath.Join(dir, "receipts"))); diff != "" {
 			t.Errorf("the log was changed by %.20q: %s", key, diff)
+		}
+	}
+}
+
+// TestNoKeyComesBack: a key that was in office before takes over from nobody, and the
+// log is as it was: its readers would not take the border.
+func TestNoKeyComesBack(t *testing.T) {
+	first := t.TempDir()
+	l := openLog(t, first)
+	l.Close()
+	own := read(t, filepath.Join(first, "receipt-signing-key"))
+	rotate(t, first)
+	l = openLog(t, first)
+	mustAppend(t, l, outcome("a"))
+	l.Close()
+	next := filepath.Join(first, "receipt-signing-key.next")
+	write(t, next, own)
+	before := tree(t, filepath.Join(first, "receipts"))
+	if l, err := reopen(first); err == nil || !strings.Contains(err.Error(), "was in office before") {
+		t.Errorf("taken over by the first key again: %v", err)
+		if err == nil {
+			l.Close()
+		}
+	}
+	if diff := cmp.Diff(before, tree(t, filepath.Join(first, "receipts"))); diff != "" {
+		t.Errorf("the log was changed: %s", diff)
+	}
+	if err := os.Remove(next); err != nil {
+		t.Fatal(err)
+	}
+	mustAppend(t, openLog(t, first), outcome("b"))
+}
+
+// TestRotationAfterAFailedSync: of a start that hands the log over each sync of a
+// segment fails once. The next start finds in memory what never reached the disk; what
+// it signs and acknowledges is there after the power was lost.
+func TestRotationAfterAFailedSync(t *testing.T) {
+	for n := range 12 {
+		f, acks := newFaulty(receipts.NewSimDisk()), acknowledged{}
+		l := openSim(t, f.disk)
+		if err := acks.append(l, outcome("a")); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		skey, next, err := note.GenerateKey(nil, l.Origin())
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.disk.Put(simData+"/receipt-signing-key.next", []byte(skey+"\n"))
+		syncs := 0
+		of := func(c receipts.SimCall) (receipts.SimFault, bool) {
+			if c.Op == "sync" && strings.HasSuffix(c.Name, ".jsonl") {
+				syncs++
+				return receipts.SimFault{Err: syscall.EIO}, syncs == n+1
+			}
+			return receipts.SimFault{}, false
+		}
+		f.armed.Store(&of)
+		o := receipts.Options{Clock: clockwork.NewFakeClockAt(noon), Replica: "gw-1"}
+		receipts.SetSimDisk(&o, f.disk)
+		if l, err := receipts.Open(simData, o); err == nil {
+			l.Close()
+		}
+		if syncs <= n {
+			if n < 3 {
+				t.Errorf("%d syncs", syncs)
+			}
+			return
+		}
+		d := f.disk.Kill()
+		l = openSim(t, d)
+		if l.VerifierKey() != next {
+			t.Errorf("sync %d: not handed over", n)
+		}
+		if err := acks.append(l, outcome("b")); err != nil {
+			t.Fatal(err)
+		}
+		anchor := l.Checkpoint()
+		for seed := range uint64(8) {
+			d := d.Crash(seed)
+			if err := openSim(t, d).Close(); err != nil {
+				t.Fatal(err)
+			}
+			if missing := acks.in(t, d, next, anchor); len(missing) > 0 {
+				t.Errorf("sync %d: acknowledged, and lost: %v", n, missing)
+			}
 		}
 	}
 }
