@@ -114,11 +114,16 @@ func TestADelegationIsIssued(t *testing.T) {
 	if links, _ = b.claimsOf(exitDone, again); fmt.Sprint(links[0]["cnf"]) != "map[jkt:"+holderPrint+"]" || links[0]["jti"] == said.ID {
 		t.Errorf("%v", links[0])
 	}
-	links, _ = b.claimsOf(exitDone, b.issue("--user", "u", "--agent", "oidc:https://idp.example#sub", "--tenant", "acme",
-		"--grant", "github.list_issues", "--grant", "git.a.b", "--grant", "github.create_issue", "--grant", "github.*", "--grant", `github.list_issues{"owner":{"const":"a"}}`))
+	callers := b.issue("--user", "u", "--agent", "oidc:https://idp.example#sub", "--tenant", "acme",
+		"--grant", "github.list_issues", "--grant", "git.a.b", "--grant", "github.create_issue", "--grant", "github.*", "--grant", `github.list_issues{"owner":{"const":"a"}}`)
+	links, _ = b.claimsOf(exitDone, callers)
 	if got := fmt.Sprint(links[0]["authorization_details"]); got != "[map[actions:[list_issues create_issue] service:github type:agent_action] "+
 		"map[actions:[a.b] service:git type:agent_action] map[actions:[list_issues] constraints:map[owner:map[const:a]] service:github type:agent_action]]" {
 		t.Errorf("%s", got)
+	}
+	b.write("registry.yaml", []byte(strings.Replace(delegationRegistry, "https://idp.example", "https://idp.example/", 1)))
+	if _, reason := b.claimsOf(exitNotHold, callers); reason != "revoked" {
+		t.Errorf("of an issuer that is gone: %s", reason)
 	}
 }
 
