@@ -125,7 +125,7 @@ func slotsAreSharedByTime(t *testing.T, make Maker) {
 				elsewhere.Release()
 				m := newMarket(t, s, slots, service)
 				if which == "service" {
-					elsewhere = s.occupy(t, away)
+					s.occupy(t, away) // to the end
 				}
 				light, heavy := m.come(t, "light", 1, service, holds[0]*ms), m.come(t, "heavy", 2, service, holds[1]*ms)
 				m.trade(t, scaled(4000*slots))
