@@ -9,6 +9,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -60,6 +62,15 @@ func checkRef(cmd *cobra.Command, ref vault.Ref) error {
 	return nil
 }
 
+// checkNewRef is checkRef for what is to be kept: a person whom no call can name would
+// never be given it.
+func checkNewRef(cmd *cobra.Command, ref vault.Ref) error {
+	if u := ref.User; !utf8.ValidString(u) || len(u) > 256 || strings.ContainsFunc(u, unicode.IsControl) {
+		return fmt.Errorf("--user: %s is longer than 256 bytes, is no UTF-8 or has control characters: no call can name it", literal.Quote(u))
+	}
+	return checkRef(cmd, ref)
+}
+
 func (c *cli) credentialsSetCommand() *cobra.Command {
 	var ref vault.Ref
 	var file string
@@ -81,7 +92,7 @@ and goes to no other: where that changes, set it again.`,
   agentgw credentials set --service github --user user-42 --from-file token.txt`,
 		Args: noArguments("the secret comes from standard input or --from-file; one that was typed here may be in the history of the shell"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkRef(cmd, ref); err != nil {
+			if err := checkNewRef(cmd, ref); err != nil {
 				return exit(exitUsage, err)
 			}
 			return c.withNewStore(cmd, func(ctx context.Context, at home) error {

@@ -33,7 +33,7 @@ AGENTGATE_PUBLIC_URL/oauth/SERVICE/callback as one that it may send people to.`,
 		Example: `  agentgw credentials link --service github --user user-42`,
 		Args:    noArguments(""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkRef(cmd, ref); err != nil {
+			if err := checkNewRef(cmd, ref); err != nil {
 				return exit(exitUsage, err)
 			}
 			if expires <= 0 || expires > maxLink {

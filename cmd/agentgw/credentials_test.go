@@ -162,6 +162,9 @@ func TestCredentialsRefuse(t *testing.T) {
 		{"set --service a/b", `--service: "a/b" is not the name of a service`},
 		{"set --service github --user=", "--user: is empty"},
 		{"remove --service github --user=", "--user: is empty"},
+		{"set --service github --user=" + strings.Repeat("u", 257), "--user: \"uuu"},
+		{"set --service github --user=a\nb", "--user: \"a\\nb\""},
+		{"link --service github --user=" + strings.Repeat("u", 257), "--user: \"uuu"},
 		{"set --service search", "a basic credential is user:password"},
 	} {
 		code, stdout, stderr := b.run("canary", append([]string{"credentials"}, strings.Split(c.args, " ")...)...)
