@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -120,7 +121,45 @@ func checkAgentName(name string) error {
 	return fmt.Errorf("%s is no agent's name: it is a key's id, or oidc:ISSUER#SUBJECT", literal.Quote(name))
 }
 
+// checkAgent refuses an agent that nobody here is: a misspelt one would go on. Without a
+// registry it is not known who there is.
+func (h home) checkAgent(ctx context.Context, name string) error {
+	if h.snapshot == nil {
+		return nil
+	}
+	if issuer, _, ok := identity.ParseCallerID(name); ok {
+		if !slices.ContainsFunc(h.snapshot.Issuers, func(i registry.Issuer) bool { return i.Issuer == issuer }) {
+			return exit(exitUsage, fmt.Errorf("--agent: %s has no issuer %s; nothing is revoked", h.snapshot.File, literal.Quote(issuer)))
+		}
+		return nil
+	}
+	var ids []string
+	for _, k := range h.snapshot.Keys {
+		ids = append(ids, k.ID)
+	}
+	stored, err := h.store.Keys(ctx)
+	if err != nil {
+		return exit(exitCannotRun, err)
+	}
+	for _, k := range stored {
+		ids = append(ids, k.ID)
+	}
+	if slices.Contains(ids, name) {
+		return nil
+	}
+	hint := ""
+	if near := literal.Nearest(name, ids); near != "" {
+		hint = "; did you mean " + near + "?"
+	}
+	return exit(exitUsage, fmt.Errorf("--agent: there is no key %s; nothing is revoked%s", literal.Quote(name), hint))
+}
+
 func (c *cli) revokeDelegations(ctx context.Context, at home, r store.Revocation, asJSON bool) error {
+	if r.Kind == store.RevokedAgent {
+		if err := at.checkAgent(ctx, r.Name); err != nil {
+			return err
+		}
+	}
 	before, err := at.store.Revocations(ctx)
 	if err != nil {
 		return exit(exitCannotRun, err)
@@ -134,7 +173,9 @@ func (c *cli) revokeDelegations(ctx context.Context, at home, r store.Revocation
 	}
 	switch r.Kind {
 	case store.RevokedToken:
-		fmt.Fprintf(c.stdout, "delegation %s is revoked, and all that was made of it\n", r.Name)
+		fmt.Fprintf(c.stdout, "noted: delegation %s, and all that was made of it, is refused from now on; ids are not kept, so nobody looked whether there is one\n", r.Name)
+	case store.RevokedUser:
+		fmt.Fprintf(c.stdout, "noted: all delegations of the user %s that were issued until now are revoked; users are not kept, so nobody looked whether there are any\n", literal.Quote(r.Name))
 	default:
 		fmt.Fprintf(c.stdout, "all delegations of the %s %s that were issued until now are revoked\n", r.Kind, literal.Quote(r.Name))
 	}

@@ -251,8 +251,16 @@ func TestRevokingAndRotating(t *testing.T) {
 	first, second := b.issue(args...), b.issue(args...)
 	links, _ := b.claimsOf(exitDone, first)
 	stdout, _ := b.want(exitDone, "delegations", "revoke", links[0]["jti"].(string))
-	if !strings.Contains(stdout, links[0]["jti"].(string)) {
+	if !strings.Contains(stdout, "noted: delegation "+links[0]["jti"].(string)) || !strings.Contains(stdout, "nobody looked whether there is one") {
 		t.Error(stdout)
+	}
+	_, stderr := b.want(exitUsage, "delegations", "revoke", "--agent", "planer")
+	if !strings.Contains(stderr, "there is no key \"planer\"; nothing is revoked; did you mean planner?") {
+		t.Error(stderr)
+	}
+	_, stderr = b.want(exitUsage, "delegations", "revoke", "--agent", "oidc:https://nobody.example#x")
+	if !strings.Contains(stderr, "has no issuer \"https://nobody.example\"; nothing is revoked") {
+		t.Error(stderr)
 	}
 	refused := func(token, want string) {
 		t.Helper()

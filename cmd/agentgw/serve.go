@@ -59,6 +59,10 @@ func (c *cli) sayStarted(s *server) {
 	if s.firstKey.Empty() {
 		return
 	}
+	if c.logsJSON(s.settings) {
+		s.log.Warn("made a first key for everything", "file", s.firstKeyFile)
+		return
+	}
 	fmt.Fprintf(c.stderr, "agentgw: made a first key for everything; it is in %s\n", s.firstKeyFile)
 	if isTerminal(c.stderr) {
 		fmt.Fprintf(c.stderr, "agentgw: the key is %s\n", s.firstKey.Reveal())
@@ -118,10 +122,15 @@ func (c *cli) untilStopped(s *server, signals signals) error {
 
 func (c *cli) logger(settings *config.Settings) *slog.Logger {
 	options := &slog.HandlerOptions{Level: settings.LogLevel}
-	if settings.LogFormat == "text" || settings.LogFormat == "" && isTerminal(c.stderr) {
-		return slog.New(slog.NewTextHandler(c.stderr, options))
+	if c.logsJSON(settings) {
+		return slog.New(slog.NewJSONHandler(c.stderr, options))
 	}
-	return slog.New(slog.NewJSONHandler(c.stderr, options))
+	return slog.New(slog.NewTextHandler(c.stderr, options))
+}
+
+// logsJSON reports whether standard error is a log of JSON lines.
+func (c *cli) logsJSON(settings *config.Settings) bool {
+	return settings.LogFormat == "json" || settings.LogFormat == "" && !isTerminal(c.stderr)
 }
 
 // isTerminal reports whether w is a terminal that somebody may be reading.

@@ -45,10 +45,14 @@ const (
 // exit code, and name every problem of both.
 func (c *cli) settings(cmd *cobra.Command) (*config.Settings, *registry.Snapshot, error) {
 	settings, snapshot, err := c.readSettings(cmd, toStart)
-	c.sayWarnings(settings, snapshot)
-	if settings != nil {
-		for _, risk := range settings.Risks() {
-			fmt.Fprintf(c.stderr, "agentgw: warning: %s\n", risk)
+	if settings == nil {
+		return settings, snapshot, err
+	}
+	for _, w := range append(setInVain(settings, snapshot), settings.Risks()...) {
+		if c.logsJSON(settings) { // whoever collects the log reads nothing else there
+			c.logger(settings).Warn("a setting or the registry file", "warning", w)
+		} else {
+			c.sayWarning(w)
 		}
 	}
 	return settings, snapshot, err
@@ -59,7 +63,11 @@ func (c *cli) settings(cmd *cobra.Command) (*config.Settings, *registry.Snapshot
 // not there, the snapshot is nil.
 func (c *cli) settingsWithoutRegistry(cmd *cobra.Command) (*config.Settings, *registry.Snapshot, error) {
 	settings, snapshot, err := c.readSettings(cmd, toAdminister)
-	c.sayWarnings(settings, snapshot)
+	if settings != nil {
+		for _, w := range setInVain(settings, snapshot) {
+			c.sayWarning(w)
+		}
+	}
 	return settings, snapshot, err
 }
 
@@ -107,18 +115,17 @@ func sayWhatIsMissing(err error) error {
 	return fmt.Errorf("%w: that file says which services are served; name yours with --registry FILE or AGENTGATE_REGISTRY (agentgw demo needs none)", err)
 }
 
-// sayWarnings warns of what is set in vain; of nothing where the settings could
-// not be read.
-func (c *cli) sayWarnings(settings *config.Settings, snapshot *registry.Snapshot) {
-	if settings == nil {
-		return
-	}
+// setInVain are the warnings of what is set and not acted upon.
+func setInVain(settings *config.Settings, snapshot *registry.Snapshot) []string {
+	var texts []string
 	for _, w := range warnings(snapshot) {
-		fmt.Fprintf(c.stderr, "agentgw: warning: %v\n", w)
+		texts = append(texts, w.Error())
 	}
-	for _, w := range settings.Unserved() {
-		fmt.Fprintf(c.stderr, "agentgw: warning: %s\n", w)
-	}
+	return append(texts, settings.Unserved()...)
+}
+
+func (c *cli) sayWarning(text string) {
+	fmt.Fprintf(c.stderr, "agentgw: warning: %s\n", text)
 }
 
 // loadSettings joins flags, environment and the server: section of the

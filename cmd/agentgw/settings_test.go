@@ -2,7 +2,10 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"encoding/json"
 	"errors"
+	"log/slog"
 	"os"
 	"strings"
 	"testing"
@@ -60,20 +63,54 @@ func TestSettingsAndTheirRegistry(t *testing.T) {
 	}
 }
 
-// A section that is read but not acted upon is said at every start.
+// A section that is read but not acted upon is said at every start: to whoever collects a
+// log of JSON as a line of that.
 func TestSettingsWarn(t *testing.T) {
 	t.Chdir(t.TempDir())
 	if err := os.WriteFile("registry.yaml", []byte("tunnels: {allow: [\"a.example:443\"]}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	var errs bytes.Buffer
-	c := &cli{stderr: &errs}
-	cmd := &cobra.Command{}
-	addSettingsFlags(cmd)
-	if _, _, err := c.settings(cmd); err != nil {
-		t.Fatal(err)
+	const warning = "registry.yaml:1:1: tunnels: this version opens no tunnels"
+	said := func(format string) string {
+		var errs bytes.Buffer
+		c := &cli{stderr: &errs, environ: []string{"AGENTGATE_LOG_FORMAT=" + format}}
+		cmd := &cobra.Command{}
+		addSettingsFlags(cmd)
+		if _, _, err := c.settings(cmd); err != nil {
+			t.Fatal(err)
+		}
+		return errs.String()
 	}
-	if want := "agentgw: warning: registry.yaml:1:1: tunnels: this version opens no tunnels\n"; errs.String() != want {
-		t.Error(errs.String())
+	if text := said("text"); text != "agentgw: warning: "+warning+"\n" {
+		t.Error(text)
+	}
+	var line struct{ Level, Warning string }
+	if text := said("json"); json.Unmarshal([]byte(text), &line) != nil || line.Level != "WARN" || line.Warning != warning {
+		t.Error(text)
+	}
+}
+
+// TestTheFirstKeyIsSaid: where it is, and to a log never the key.
+func TestTheFirstKeyIsSaid(t *testing.T) {
+	for format, want := range map[string]string{
+		"json": `"level":"WARN","msg":"made a first key for everything","file":"`,
+		"text": "agentgw: made a first key for everything; it is in ",
+	} {
+		s, err := startIn(t, t.TempDir(), slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var errs bytes.Buffer
+		c := &cli{stderr: &errs}
+		s.settings.LogFormat = format
+		s.log = c.logger(s.settings)
+		c.sayStarted(s)
+		s.stop(context.Background())
+		if text := errs.String(); !strings.Contains(text, want+s.firstKeyFile) || strings.Contains(text, s.firstKey.Reveal()) {
+			t.Error(text)
+		}
+		if left := strings.TrimSpace(errs.String()); format == "json" && strings.Count(left, "\n{") != strings.Count(left, "\n") {
+			t.Errorf("a line that is no JSON: %s", left)
+		}
 	}
 }

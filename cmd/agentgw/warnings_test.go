@@ -45,7 +45,7 @@ tunnels: {allow: ["a.example:443"]}
 	// At a start, as the other warnings are; here of one that then fails.
 	b := newBench(t, file)
 	_, stderr := b.want(exitCannotRun, "serve", "--listen", "192.0.2.1:1") // nobody's address (RFC 5737)
-	if !strings.HasPrefix(stderr, "agentgw: warning: registry.yaml:4:15: services.a"+what+"\n") {
+	if !strings.HasPrefix(stderr, `{"time":`) || !strings.Contains(stderr, `"level":"WARN","msg":"a setting or the registry file","warning":"registry.yaml:4:15: services.a`) {
 		t.Error(stderr)
 	}
 }
