@@ -717,6 +717,7 @@ func TestSecondVerifierByThePage(t *testing.T) {
 	}
 	text, _ := export(t, dir, r.Tenant, nil)
 	write(t, filepath.Join(at, "acme.export"), []byte(text))
+	write(t, filepath.Join(at, "given.export"), []byte(text))
 	write(t, filepath.Join(at, "acme.anchor"), checkpointOf(t, text))
 	said := 0
 	for line := range strings.Lines(string(read(t, "../../docs/auditing.md"))) {
