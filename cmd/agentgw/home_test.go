@@ -37,11 +37,11 @@ func TestANewDataFolderIsTold(t *testing.T) {
 	for _, args := range []string{"keys create --id k --services * --users *", "credentials set --service s"} {
 		folder := filepath.Join(t.TempDir(), "new")
 		command := append(strings.Split(args, " "), "--data", folder)
-		code, _, stderr := b.run("secret", command...)
+		code, _, stderr := b.run("a secret of some length", command...)
 		if want := "agentgw: made a new data folder " + folder + "\n"; code != exitDone || stderr != want {
 			t.Errorf("%s: exit code %d, %q, want %q", args, code, stderr, want)
 		}
-		if code, _, stderr := b.run("secret", append(command, "--user", "u")...); code != exitDone && !strings.Contains(args, "keys") || strings.Contains(stderr, "made a new") {
+		if code, _, stderr := b.run("a secret of some length", append(command, "--user", "u")...); code != exitDone && !strings.Contains(args, "keys") || strings.Contains(stderr, "made a new") {
 			t.Errorf("%s again: exit code %d, %q", args, code, stderr)
 		}
 	}
