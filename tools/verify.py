@@ -1150,9 +1150,11 @@ def show(report):
     rows = [("verdict", report["verdict"].upper()), ("", report["why"])]
     damage = report.get("damage")
     if damage:
-        at = f"{damage['file']}, line {damage['line']}, byte {damage['offset']}: " if damage["line"] else damage["file"] or ""
-        rows.append(("first fault", at + ("" if damage["index"] is None else f"entry {damage['index']}")
-                     + (f", or one up to {damage['last']}" if damage["last"] not in (None, damage["index"]) else "")))
+        at = f"{damage['file']}, line {damage['line']}, byte {damage['offset']}" if damage["line"] else damage["file"]
+        entry = "" if damage["index"] is None else f"entry {damage['index']}"
+        if damage["last"] not in (None, damage["index"]):
+            entry += f", or one up to {damage['last']}"
+        rows.append(("first fault", ": ".join(filter(None, (at, entry)))))
     if "size" in report:
         rows.append(("entries", f"{report['size']} read, {report['covered']} of them under a signature"))
         if report["pruned"]:
@@ -1174,7 +1176,11 @@ def show(report):
         rows.append(("attempts in gaps", f"{report['gap_attempts']}, answered without a record"))
     if report.get("uncounted_gaps"):
         rows.append(("gaps of unknown size", report["uncounted_gaps"]))
-    rows += [(name.replace("_", " "), content) for name, content in report.get("export", {}).items() if content is not None]
+    export = dict(report.get("export", {}))
+    if export:
+        met, size, until = export.pop("anchor_met"), export["anchor"], export.pop("anchor_time")
+        export["anchor"] = f"{size} records" + (f", the last of {until}" if until else "" if met else ", not compared") if size else "none"
+    rows += [(name.replace("_", " "), content) for name, content in export.items() if content is not None]
     rows += [("record", record) for record in report.get("records", ())]
     if report.get("records") and report["verdict"] == "holds":
         rows.append(("not proven", "that the receipt has no other records, and that everybody is shown the same tree"))
