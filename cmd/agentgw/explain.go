@@ -71,7 +71,7 @@ Exits with 0 where the question is answered, also if the call would be refused;
 	f.StringVar(&q.Key, "key", "", "the id of the key, never the key itself, or oidc:ISSUER#SUBJECT (required)")
 	f.StringVar(&q.Claims, "claims", "", "what else the token of a caller says, as a JSON object")
 	f.StringVar(&q.Service, "service", "", "the service (required)")
-	f.StringVar(&q.Action, "action", "", "the action (required)")
+	f.StringVar(&q.Action, "action", "", "the action, or * for what /proxy is asked for that is none (required)")
 	f.StringVar(&q.User, "user", "", "on whose behalf (on_behalf_of)")
 	f.StringVar(&q.ClientIP, "client-ip", "", "from which address, for rules that look at it")
 	f.BoolVar(&asJSON, "json", false, "print as JSON")

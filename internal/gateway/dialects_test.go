@@ -31,7 +31,7 @@ func perMinute(id string) *identity.Key {
 // TestRefusalsInADialect: the body of a refusal, byte for byte, and what its clients read
 // besides: at one call a minute, of which one half has passed.
 func TestRefusalsInADialect(t *testing.T) {
-	const over = "the key limit is 2 calls at once, refilled over 2m; wait 30s and call again"
+	const over = "the key limit is a burst of 2 calls, refilled over 2m; wait 30s and call again"
 	for _, c := range []struct{ target, body, requestID string }{
 		{"openai/v1/chat/completions", `{"error":{"message":"` + over + `","type":"rate_limit_error","param":null,"code":"rate_limit_exceeded"}}`, ""},
 		{"anthropic/x", `{"type":"error","error":{"type":"rate_limit_error","message":"` + over + `"},"request_id":"req_ID"}`, "req_ID"},

@@ -66,7 +66,7 @@ func (x Explainer) Explain(q explain.Question, key *identity.Key, unserved strin
 		key = keys.ByID(key.ID)
 	}
 	account := v.account(key)
-	call := &Call{In: &http.Request{}, Key: key, Act: act{Service: q.Service, Action: q.Action, Principal: q.User}}
+	call := &Call{In: &http.Request{}, Key: key, Act: act{Service: q.Service, Action: q.Action, Principal: q.User, unmatched: q.Action == anyAction}}
 
 	if why := whyNoKey(key, unserved, now); why != "" {
 		a.Limits = append(a.Limits, x.address())
@@ -271,9 +271,13 @@ func whyOutOfScope(in *registry.Snapshot, key *identity.Key, q explain.Question)
 		return fmt.Sprintf("the registry has no service %q", q.Service), in.File
 	case !key.AllowsService(q.Service):
 		return "the key's services are " + listed(key.Services), key.Origin
-	case service.Actions[q.Action] == nil:
+	case q.Action == anyAction && !service.Passthrough:
+		return fmt.Sprintf("the path is none of the declared actions of %s, and the service has no passthrough: true", q.Service), service.Pos.String()
+	case q.Action == anyAction && !key.AllowsEvery(q.Service):
+		return fmt.Sprintf("what is none of the declared actions wants a key for %s.*, and the key's actions are %s", q.Service, listed(key.Actions)), key.Origin
+	case q.Action != anyAction && service.Actions[q.Action] == nil:
 		return fmt.Sprintf("the service %s has no action %q", q.Service, q.Action), service.Pos.String()
-	case !key.Allows(q.Service, q.Action):
+	case q.Action != anyAction && !key.Allows(q.Service, q.Action):
 		return "the key's actions are " + listed(key.Actions), key.Origin
 	}
 	return "the key's users are " + listed(key.Users), key.Origin

@@ -14,6 +14,7 @@ import (
 	"agentgw/internal/gateway"
 	"agentgw/internal/identity"
 	"agentgw/internal/registry"
+	"agentgw/internal/rules"
 	"agentgw/internal/vault"
 )
 
@@ -224,5 +225,50 @@ func TestExplainWhatNoCallCanName(t *testing.T) {
 	}
 	if a, err := x.Explain(explain.Question{Key: "k", Service: "tools", Action: "get", User: strings.Repeat("u", 256)}, key, "", w.clock.Now()); err != nil || a.Refused != nil {
 		t.Errorf("a long name: %v %+v", err, a.Refused)
+	}
+}
+
+// TestExplainWhatIsNoAction: of a request by /proxy that is none of the declared actions
+// the operator is told what is missing. The agent is told the same whether the service is
+// there or not, and what it may call or not.
+func TestExplainWhatIsNoAction(t *testing.T) {
+	file := `
+rules: [{name: reads, key: request.method, max: 5, window: 1m}]
+services:
+  shop: {base_url: "%[1]s", allow_private: true, actions: {find: {method: GET, path: /find}}}
+  open: {base_url: "%[1]s", allow_private: true, passthrough: true, actions: {find: {method: GET, path: /find}}}
+`
+	whole := &identity.Key{ID: "whole", Services: []string{"shop", "open", "gone"}, Users: []string{"*"}}
+	part := &identity.Key{ID: "part", Services: []string{"shop", "open", "gone"}, Actions: []string{"*.find"}, Users: []string{"*"}}
+	w := newWorld(t, hello, whole, part)
+	x := w.explainer(file)
+	x.Levels = nil
+	set, err := rules.Compile(x.Registry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x.Rules = set
+	const told = "no action of %s that this key may call has this method and path; anything else wants a key for all of the service, and passthrough at the service"
+	for _, c := range []struct {
+		key             *identity.Key
+		service, action string
+		why, detail     string
+	}{
+		{whole, "shop", "*", "the path is none of the declared actions of shop, and the service has no passthrough: true", fmt.Sprintf(told, "shop")},
+		{part, "shop", "*", "the path is none of the declared actions of shop, and the service has no passthrough: true", fmt.Sprintf(told, "shop")},
+		{part, "open", "*", "what is none of the declared actions wants a key for open.*, and the key's actions are *.find", fmt.Sprintf(told, "open")},
+		{whole, "gone", "*", `the registry has no service "gone"`, fmt.Sprintf(told, "gone")},
+		{whole, "shop", "fnd", `the service shop has no action "fnd"`, "this key may not call shop.fnd, or there is no such action"},
+		{whole, "gone", "fnd", `the registry has no service "gone"`, "this key may not call gone.fnd, or there is no such action"},
+		{part, "shop", "fnd", `the service shop has no action "fnd"`, "this key may not call shop.fnd, or there is no such action"},
+	} {
+		a, err := x.Explain(explain.Question{Key: c.key.ID, Service: c.service, Action: c.action}, c.key, "", w.clock.Now())
+		if err != nil || a.Refused == nil || a.Refused.Code != "scope_denied" || a.Refused.Why != c.why || a.Refused.Detail != c.detail {
+			t.Errorf("%s %s.%s: %v %+v", c.key.ID, c.service, c.action, err, a.Refused)
+		}
+	}
+	a, err := x.Explain(explain.Question{Key: "whole", Service: "open", Action: "*"}, whole, "", w.clock.Now())
+	if err != nil || a.Refused != nil || len(a.Rules) != 1 || a.Rules[0].Applies != "depends on request.method" {
+		t.Errorf("what is passed on: %v %+v %+v", err, a.Refused, a.Rules)
 	}
 }

@@ -18,7 +18,10 @@ import (
 func (x Explainer) rules(v *view, key *identity.Key, tenant string, q explain.Question, action *registry.Action) (list []explain.Rule) {
 	call := &rules.Call{
 		Caller: v.account(key).key.Partition(), Tenant: tenant, Service: q.Service, Action: q.Action,
-		Org: key.Org, Space: key.Space, User: key.User, Principal: q.User, Method: action.Method, Path: action.Path(),
+		Org: key.Org, Space: key.Space, User: key.User, Principal: q.User,
+	}
+	if action != nil { // else it is by /proxy, and none of the declared ones
+		call.Method, call.Path = action.Method, action.Path()
 	}
 	if addr, err := netip.ParseAddr(q.ClientIP); err == nil {
 		call.ClientIP = limitedAs(addr)
@@ -84,6 +87,8 @@ func undecided(r *rules.Rule, call *rules.Call) []string {
 		switch name {
 		case "client_ip":
 			return call.ClientIP != ""
+		case "request.method", "request.path":
+			return call.Method != ""
 		case "request.id", "request.bytes", "request.params":
 			return false
 		case "principal_or_ip":

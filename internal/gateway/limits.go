@@ -128,9 +128,9 @@ func (g *Gateway) refusal(call *Call, v ratelimit.Verdict) *Error {
 	case v.Limit == ratelimit.KindRule:
 		e.Limit, e.Message = v.Rule, ruleRefusal(call, v)
 	case v.Limit == ratelimit.KindKey && starved:
-		e.Message = fmt.Sprintf("this key was refused for want of an in-flight place more often than ten times its limit of %d calls at once, refilled over %s; from here on it pays for each such refusal: wait %s, and call again when a call or stream has ended", reading.Quota, literal.Span(reading.Window), inWords(v.Wait))
+		e.Message = fmt.Sprintf("this key was refused for want of an in-flight place more often than ten times its limit, a burst of %s refilled over %s; from here on it pays for each such refusal: wait %s, and call again when a call or stream has ended", plural(reading.Quota, "call"), literal.Span(reading.Window), inWords(v.Wait))
 	default:
-		e.Message = fmt.Sprintf("the %s limit is %d calls at once, refilled over %s; %s", e.Limit, reading.Quota, literal.Span(reading.Window), whatToDo(v, reading.Next))
+		e.Message = fmt.Sprintf("the %s limit is a burst of %s, refilled over %s; %s", e.Limit, plural(reading.Quota, "call"), literal.Span(reading.Window), whatToDo(v, reading.Next))
 	}
 	return e
 }
@@ -142,7 +142,7 @@ func whatToDo(v ratelimit.Verdict, own time.Duration) string {
 	wait := fmt.Sprintf("wait %s and call again", inWords(v.Wait))
 	for r := range v.Readings() {
 		if r.Kind == ratelimit.KindKey && v.Limit != ratelimit.KindKey && r.Remaining == 0 && r.Next >= v.Wait && own < v.Wait {
-			return fmt.Sprintf("it has room in %s, but this key has no token until later (its limit is %s at once, refilled over %s): %s", inWords(own), plural(r.Quota, "call"), literal.Span(r.Window), wait)
+			return fmt.Sprintf("it has room in %s, but this key has no token until later (its limit is a burst of %s, refilled over %s): %s", inWords(own), plural(r.Quota, "call"), literal.Span(r.Window), wait)
 		}
 	}
 	return wait

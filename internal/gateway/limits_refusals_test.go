@@ -225,7 +225,7 @@ func TestRefusalsSayWhatToDo(t *testing.T) {
 	b()
 	w.act("k", plainCall("tools", ""))
 	w.clock.Advance(123_800 * time.Microsecond)
-	if got, want := detail(), "the tenant limit is 3 calls at once, refilled over 6s; wait 1.877s and call again"; got != want {
+	if got, want := detail(), "the tenant limit is a burst of 3 calls, refilled over 6s; wait 1.877s and call again"; got != want {
 		t.Errorf("got %q, want %q (the wait rounded up)", got, want)
 	}
 }

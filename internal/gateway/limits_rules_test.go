@@ -519,8 +519,8 @@ func TestTheKeysOwnWaitIsNamed(t *testing.T) {
 	file := "tenants:\n  t: {rps: 0.5, burst: 1}\nservices:\n" + serviceLine("tools", "") + "rules:\n  - {name: r, key: caller, when: \"caller == 'key:a'\", window: 2s, max: 1}\n"
 	w := setup{registry: file}.world(t, hello, limited("a", 0.1, 2), of("t", limited("b", 0.1, 2)), limited("c", 0.1, 3))
 	for key, want := range map[string]string{
-		"a": "the rule r allows 1 call in each 2s, and they are used up; it has room in 1s, but this key has no token until later (its limit is 2 calls at once, refilled over 20s): wait 10s and call again",
-		"b": "the tenant limit is 1 calls at once, refilled over 2s; it has room in 2s, but this key has no token until later (its limit is 2 calls at once, refilled over 20s): wait 10s and call again",
+		"a": "the rule r allows 1 call in each 2s, and they are used up; it has room in 1s, but this key has no token until later (its limit is a burst of 2 calls, refilled over 20s): wait 10s and call again",
+		"b": "the tenant limit is a burst of 1 call, refilled over 2s; it has room in 2s, but this key has no token until later (its limit is a burst of 2 calls, refilled over 20s): wait 10s and call again",
 	} {
 		limit := map[string]string{"a": "r", "b": "tenant"}[key]
 		w.act(key, plainCall("tools", "")).want(t, key, 200, "", "")

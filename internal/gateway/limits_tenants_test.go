@@ -225,7 +225,7 @@ func TestFreeRefusalsEnd(t *testing.T) {
 		if left, violated := got.left(t), got.violated(); left["key"] != 2-i || left["tenant"] != 8 || !slices.Equal(violated, []string{"key", "inflight"}) {
 			t.Fatalf("%d paid: %v left, violated %q", i+1, left, violated)
 		}
-		if !strings.Contains(got.body, "ten times its limit of 3 calls") {
+		if !strings.Contains(got.body, "ten times its limit, a burst of 3 calls refilled over") {
 			t.Errorf("it does not say why: %s", got.body)
 		}
 	}

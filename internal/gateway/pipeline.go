@@ -123,6 +123,14 @@ func (g *Gateway) read(call *Call, out *answer, at *attempt) *Error {
 	return nil
 }
 
+// outOfScope says the same of what there is and of what there is not.
+func outOfScope(a act) *Error {
+	if a.unmatched {
+		return refuse(ScopeDenied, "no action of %s that this key may call has this method and path; anything else wants a key for all of the service, and passthrough at the service", a.Service)
+	}
+	return refuse(ScopeDenied, "this key may not call %s.%s, or there is no such action", a.Service, a.Action)
+}
+
 // authorize is step 4: service, action and principal, by name alone. A name
 // that the key's scope does not cover is refused before anybody can learn
 // whether it exists. A request of /proxy that is none of the service's actions has
@@ -137,17 +145,17 @@ func authorize(in *registry.Snapshot, key *identity.Key, a act) (*registry.Servi
 	}
 	relayed := a.unmatched && service != nil && service.Passthrough
 	if service == nil || !key.Allows(a.Service, a.Action) || relayed && !key.AllowsEvery(a.Service) {
-		return nil, nil, refuse(ScopeDenied, "this key may not call %s.%s", a.Service, a.Action)
+		return nil, nil, outOfScope(a)
 	}
 	action := service.Actions[a.Action]
 	switch {
 	case action != nil || relayed:
 	case key.AllServices() && a.unmatched:
-		return nil, nil, refuse(ActionNotFound, "no action of the service %s has this method and path, and it passes nothing else through", a.Service)
+		return nil, nil, refuse(ActionNotFound, "no action of the service %s has this method and path, and without passthrough it takes nothing else", a.Service)
 	case key.AllServices():
 		return nil, nil, refuse(ActionNotFound, "the service %s has no action %q", a.Service, a.Action)
 	default:
-		return nil, nil, refuse(ScopeDenied, "this key may not call %s.%s", a.Service, a.Action)
+		return nil, nil, outOfScope(a)
 	}
 	if !key.AllowsUser(a.Principal) {
 		if a.Principal == "" {
