@@ -25,7 +25,7 @@ func runCheck(t *testing.T, file string, environ []string, args ...string) (code
 }
 
 const soundRegistry = `version: 1
-server: {rate_tenant_rps: 50, rate_tenant_burst: 60, max_inflight: 90}
+server: {rate_tenant_rps: 50, rate_tenant_burst: 60, max_inflight: 90, receipt_retention: 720h}
 tenants:
   acme: {rps: 2.5, max_inflight: 64, weight: 2}
 keys:
@@ -60,6 +60,7 @@ PROCESS               VALUE  FROM
 in flight             90     r.yaml:2:54 server.max_inflight
 queue of each tenant  4      environment AGENTGATE_TENANT_QUEUE
 wait at most          1s     default AGENTGATE_TENANT_QUEUE_WAIT
+receipts are kept     720h   r.yaml:2:72 server.receipt_retention
 
 A burst marked (defaulted) is not in the file: it is one second of its rate, at least 1.
 `

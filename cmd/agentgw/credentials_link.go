@@ -69,6 +69,9 @@ func (c *cli) linkCredential(ctx context.Context, at home, ref vault.Ref, expire
 	if err != nil {
 		return exit(exitCannotRun, err)
 	}
+	if at.settings.PublicURL == "" {
+		c.sayWarning("AGENTGATE_PUBLIC_URL is not set: the link opens on this computer alone")
+	}
 	url := gateway.StartOf(at.settings.PeopleURL(), ref.Service, secret)
 	if asJSON {
 		return c.printJSON(map[string]any{"url": url, "service": ref.Service, "user": ref.User, "expires_at": now.Add(expires).UTC()})

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strconv"
@@ -9,8 +10,8 @@ import (
 	"agentgw/internal/literal"
 )
 
-// processLine are the limits that are nobody's own: the slots of the process, and
-// the queue that each tenant has for them and for its own.
+// processLine is what is nobody's own: the slots of the process, the queue that each
+// tenant has for them and for its own, and how long receipts are kept.
 type processLine struct {
 	MaxInflight       *int   `json:"max_inflight"` // null: no cap
 	MaxInflightSource string `json:"max_inflight_source"`
@@ -18,6 +19,8 @@ type processLine struct {
 	TenantQueueSource string `json:"tenant_queue_source"`
 	QueueWait         string `json:"tenant_queue_wait"`
 	QueueWaitSource   string `json:"tenant_queue_wait_source"`
+	Retention         string `json:"receipt_retention,omitempty"` // absent: for ever
+	RetentionSource   string `json:"receipt_retention_source"`
 }
 
 func newProcessLine(s *config.Settings) processLine {
@@ -29,10 +32,14 @@ func newProcessLine(s *config.Settings) processLine {
 	}
 	p := processLine{
 		MaxInflightSource: source("AGENTGATE_MAX_INFLIGHT"), TenantQueueSource: source("AGENTGATE_TENANT_QUEUE"), QueueWaitSource: source("AGENTGATE_TENANT_QUEUE_WAIT"),
-		TenantQueue: s.TenantQueue, QueueWait: literal.Span(s.TenantQueueWait),
+		RetentionSource: source("AGENTGATE_RECEIPT_RETENTION"),
+		TenantQueue:     s.TenantQueue, QueueWait: literal.Span(s.TenantQueueWait),
 	}
 	if s.MaxInflight > 0 {
 		p.MaxInflight = &s.MaxInflight
+	}
+	if s.ReceiptRetention > 0 {
+		p.Retention = literal.Span(s.ReceiptRetention)
 	}
 	return p
 }
@@ -49,4 +56,5 @@ func (p processLine) print(w io.Writer) {
 	fmt.Fprintf(w, "in flight\t%s\t%s\n", countText(p.MaxInflight), p.MaxInflightSource)
 	fmt.Fprintf(w, "queue of each tenant\t%s\t%s\n", p.queueText(), p.TenantQueueSource)
 	fmt.Fprintf(w, "wait at most\t%s\t%s\n", p.QueueWait, p.QueueWaitSource)
+	fmt.Fprintf(w, "receipts are kept\t%s\t%s\n", cmp.Or(p.Retention, "for ever"), p.RetentionSource)
 }

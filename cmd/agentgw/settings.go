@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"slices"
 	"strings"
 
@@ -48,7 +49,7 @@ func (c *cli) settings(cmd *cobra.Command) (*config.Settings, *registry.Snapshot
 	if settings == nil {
 		return settings, snapshot, err
 	}
-	for _, w := range append(setInVain(settings, snapshot), settings.Risks()...) {
+	for _, w := range slices.Concat(setInVain(settings, snapshot), settings.Risks(), localLinks(settings, snapshot)) {
 		if c.logsJSON(settings) { // whoever collects the log reads nothing else there
 			c.logger(settings).Warn("a setting or the registry file", "warning", w)
 		} else {
@@ -122,6 +123,20 @@ func setInVain(settings *config.Settings, snapshot *registry.Snapshot) []string 
 		texts = append(texts, w.Error())
 	}
 	return append(texts, settings.Unserved()...)
+}
+
+// localLinks warns of services whose accounts people connect, where nobody has said at
+// what address they reach the gateway.
+func localLinks(settings *config.Settings, snapshot *registry.Snapshot) []string {
+	if settings.PublicURL != "" {
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(snapshot.Services)) {
+		if c := snapshot.Services[name].Credential; c.OAuth2 != nil && c.OAuth2.Flow == registry.FlowAuthorizationCode {
+			return []string{fmt.Sprintf("%s: services.%s: people connect accounts by links to AGENTGATE_PUBLIC_URL, which is not set: they open on the gateway's own computer alone", c.Pos, name)}
+		}
+	}
+	return nil
 }
 
 func (c *cli) sayWarning(text string) {

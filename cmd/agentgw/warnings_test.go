@@ -67,3 +67,26 @@ func TestAReloadWarns(t *testing.T) {
 		t.Error(log)
 	}
 }
+
+// TestLinksThatOpenHereAlone: without a public URL whoever makes a link for a person, or
+// serves a service that has such, is told that it leads to this computer.
+func TestLinksThatOpenHereAlone(t *testing.T) {
+	file := "services: {mail: {base_url: \"https://u.example\", credential: {type: oauth2, client_id: c, authorize_url: \"https://u.example/a\", token_url: \"https://u.example/t\"}}}\n"
+	const check, link = "which is not set: they open on the gateway's own computer alone", "agentgw: warning: AGENTGATE_PUBLIC_URL is not set: the link opens on this computer alone\n"
+	for _, public := range []string{"", "https://gw.example"} {
+		b := newBench(t, file)
+		if public != "" {
+			b.env = append(b.env, "AGENTGATE_PUBLIC_URL="+public)
+		}
+		if stdout, _ := b.want(exitDone, "check"); strings.Contains(stdout, check) != (public == "") {
+			t.Errorf("with %q check says\n%s", public, stdout)
+		}
+		stdout, stderr := b.want(exitDone, "credentials", "link", "--service", "mail", "--user", "u")
+		if strings.Contains(stderr, link) != (public == "") || !strings.Contains(stdout, "/oauth/mail/start") {
+			t.Errorf("with %q link says\n%s%s", public, stdout, stderr)
+		}
+		if _, stderr := b.want(exitCannotRun, "serve", "--listen", "192.0.2.1:1"); strings.Contains(stderr, "registry.yaml:1:") != (public == "") { // nobody's address (RFC 5737)
+			t.Errorf("with %q serve says\n%s", public, stderr)
+		}
+	}
+}

@@ -161,7 +161,8 @@ func (l *loading) callerRate() {
 	case !l.sure("RATE_CALLER_RPM", "RATE_CALLER_BURST"):
 		return
 	case s.RateCallerRPM == 0 && s.RateCallerBurst != 0:
-		l.blame("RATE_CALLER_BURST", errors.New("a burst without its rate limits nothing: RATE_CALLER_RPM is unset"))
+		rate := strings.NewReplacer("BURST", "RPM", "burst", "rpm").Replace(s.origins[prefix+name].name) // as whoever set the burst spells it
+		l.blame(name, fmt.Errorf("a burst without its rate limits nothing: give %s too", rate))
 		return
 	case s.RateCallerRPM == 0:
 		return

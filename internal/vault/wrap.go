@@ -30,6 +30,8 @@ func (k KEK) unwrap(wrapper string, wrapped, context []byte, what string) ([]byt
 	switch {
 	case err == nil && len(b) == kekSize:
 		return b, nil
+	case by.fingerprint() != wrapper && k.previous == nil:
+		return nil, fmt.Errorf("%w: it is %s, %s wants %s; where it takes the place of that one, give that one as AGENTGATE_VAULT_KEY_PREVIOUS, or its file as AGENTGATE_VAULT_KEY_PREVIOUS_FILE", ErrWrongKEK, k.fingerprint(), what, wrapper)
 	case by.fingerprint() != wrapper:
 		return nil, fmt.Errorf("%w: it is %s, %s wants %s", ErrWrongKEK, k.fingerprint(), what, wrapper)
 	}

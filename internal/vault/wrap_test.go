@@ -64,7 +64,7 @@ func TestAnotherVaultKey(t *testing.T) {
 	if err := opens(both); err != nil {
 		t.Errorf("both, before: %v", err)
 	}
-	if _, err := vault.Rewrap(t.Context(), s, next); !errors.Is(err, vault.ErrWrongKEK) {
+	if _, err := vault.Rewrap(t.Context(), s, next); !errors.Is(err, vault.ErrWrongKEK) || !strings.Contains(err.Error(), "give that one as AGENTGATE_VAULT_KEY_PREVIOUS, or") {
 		t.Errorf("without the old one: %v", err)
 	}
 	// Half of it, as of one that was broken off.
