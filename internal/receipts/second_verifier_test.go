@@ -669,6 +669,7 @@ func TestSecondVerifierShowsNoTraps(t *testing.T) {
 	mustAppend(t, l, r)
 	key := filepath.Join(t.TempDir(), "log.vkey")
 	write(t, key, []byte(l.VerifierKey()))
+	eventually(t, "the log has signed in its files", func() bool { return bytes.Equal(newest(t, dir), l.Checkpoint()) })
 	text, _ := export(t, dir, r.Tenant, nil)
 	proofs, err := prove(l, "a")
 	if err != nil {
