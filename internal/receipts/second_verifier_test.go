@@ -480,7 +480,7 @@ func TestSecondVerifierAgreesOnExports(t *testing.T) {
 	write(t, keyFile, []byte(halvedKey+"\n"))
 	vkey, halvedKey = halvedKey, vkey
 	if o := ask(parted, checkpointOf(t, parted)); o.Code != 0 || o.Export.InFlight != 1 || o.Export.Alone != 2 || !strings.Contains(o.Why, "but 2 outcomes have no intent") {
-		t.Errorf("of halves: %+v", o)
+		t.Errorf("of halves: %+v, %+v", o, o.Export)
 	}
 	vkey = halvedKey
 	write(t, keyFile, []byte(vkey+"\n"))
