@@ -100,7 +100,11 @@ func (c *cli) argumentOrInput(args []string) (string, error) {
 	if err != nil {
 		return "", exit(exitCannotRun, fmt.Errorf("reading standard input: %w", err))
 	}
-	return strings.TrimSpace(string(b)), nil
+	text := strings.TrimSpace(string(b))
+	if text == "" {
+		return "", exit(exitUsage, errors.New("standard input is empty, where a delegation was expected: did the command before it fail?"))
+	}
+	return text, nil
 }
 
 // thumbprintOf reads a thumbprint, or that of the key in a file. A private key is

@@ -227,7 +227,7 @@ func TestADelegationIsHandedOn(t *testing.T) {
 		"without a constraint":        {two, []string{"--key", "second.pem", "--agent", "x", "--grant", "github.create_issue"}, "grants what no one detail"},
 		"as deep":                     {two, []string{"--key", "second.pem", "--agent", "x", "--depth", "1", "--cnf", holderPrint}, "its del_depth is not below"},
 		"what is no delegation":       {"x", []string{"--key", "second.pem", "--agent", "x"}, "it has not three parts"},
-		"nothing":                     {"", []string{"--key", "second.pem", "--agent", "x"}, "it has not three parts"},
+		"nothing":                     {"", []string{"--key", "second.pem", "--agent", "x"}, "standard input is empty, where a delegation was expected"},
 	} {
 		if code, stdout, stderr := narrow(c.chain, c.args...); code != exitUsage || stdout != "" || !strings.Contains(stderr, c.want) {
 			t.Errorf("%s: exit code %d: %s%s", name, code, stdout, stderr)

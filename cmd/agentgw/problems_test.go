@@ -63,7 +63,7 @@ func TestNoProblemOfWhatCouldNotBeRead(t *testing.T) {
 		"a section that is misspelt": {key + "sever: {rate_tenant_rps: 0}\n", "r.yaml:2:1: sever: unknown key; did you mean server?\n"},
 		"a key rate in doubt":        {"server: {rate_key_burst: 0, rate_key_rps: x}\n", `r.yaml:1:29: server.rate_key_rps: "x" is not a plain decimal number such as 20 or 0.5` + "\n"},
 		"a rate that is too small":   {"server: {rate_key_rps: 0.0000000001}\n", "r.yaml:1:10: server.rate_key_rps: a burst of 1 is more than an hour of its rate of 0.0000000001 a second\n"},
-		"a file that is no YAML":     {"server: {rate_tenant_rps: 0\nx", "r.yaml:3:1: .: not sound YAML: did not find expected ',' or '}'; a text with a comma, a bracket, a quote or a colon in it may want quotes around it\n"},
+		"a file that is no YAML":     {"server: {rate_tenant_rps: 0\nx", "r.yaml:3:1: not sound YAML: did not find expected ',' or '}'; a text with a comma, a bracket, a quote or a colon in it may want quotes around it\n"},
 	} {
 		if code, out, _ := runCheck(t, c.file, nil, "r.yaml"); code != exitNotHold || out != c.want {
 			t.Errorf("%s: exit %d\n%s", name, code, cmp.Diff(c.want, out))
@@ -74,7 +74,7 @@ func TestNoProblemOfWhatCouldNotBeRead(t *testing.T) {
 // TestAFileThatIsNoYAMLMaySetAnything: the environment is judged by itself alone.
 func TestAFileThatIsNoYAMLMaySetAnything(t *testing.T) {
 	code, out, _ := runCheck(t, "server: {rate_key_burst: 1\nx", []string{"AGENTGATE_RATE_KEY_RPS=0.01", "AGENTGATE_MAX_INFLIGHT=x"}, "r.yaml")
-	want := "r.yaml:3:1: .: not sound YAML: did not find expected ',' or '}'; a text with a comma, a bracket, a quote or a colon in it may want quotes around it\nenvironment: AGENTGATE_MAX_INFLIGHT: \"x\" is not a plain whole number such as 20\n"
+	want := "r.yaml:3:1: not sound YAML: did not find expected ',' or '}'; a text with a comma, a bracket, a quote or a colon in it may want quotes around it\nenvironment: AGENTGATE_MAX_INFLIGHT: \"x\" is not a plain whole number such as 20\n"
 	if code != exitNotHold || out != want {
 		t.Errorf("exit %d\n%s", code, cmp.Diff(want, out))
 	}

@@ -82,6 +82,9 @@ with what --cursor the next ones are listed.`,
 			} else {
 				err = c.tabulate(page.Receipts)
 			}
+			if err == nil && len(page.Receipts) == 0 {
+				_, err = fmt.Fprintln(c.stderr, "no receipt matches")
+			}
 			if err == nil && page.Next > 0 {
 				_, err = fmt.Fprintf(c.stderr, "there are more: --cursor %d\n", page.Next)
 			}

@@ -54,7 +54,7 @@ func TestListsOfNothingAreAMistake(t *testing.T) {
 			t.Errorf("--%s: %s%s", name, out, errs)
 		}
 	}
-	if out, _ := b.want(exitDone, "receipts", "list", "--until", "2m", "--since", "1h", "--tenant", "acme"); strings.Count(out, "\n") != 1 {
+	if out, errs := b.want(exitDone, "receipts", "list", "--until", "2m", "--since", "1h", "--tenant", "acme"); strings.Count(out, "\n") != 1 || errs != "no receipt matches\n" {
 		t.Errorf("%s", out)
 	}
 }

@@ -222,7 +222,24 @@ func (r *reader) syntax(err error, data []byte) {
 	if hint == "" && (strings.HasPrefix(what, "did not find expected ','") || strings.HasPrefix(what, "mapping values are not allowed")) {
 		hint = "; a text with a comma, a bracket, a quote or a colon in it may want quotes around it"
 	}
+	if hint == "" && what == "found character that cannot start any token" {
+		hint = "; a text that begins with @, ` or % wants quotes around it"
+		if column := tabIn(data, at.Line); column > 0 {
+			at.Column, hint = column, "; it is a tab: indent with spaces"
+		}
+	}
 	r.fail(at, "", "not sound YAML: %s%s", strings.Join(strings.Fields(what), " "), hint)
+}
+
+// tabIn is the column of the tab that a line is indented with, or 0.
+func tabIn(data []byte, line int) int {
+	lines := strings.SplitN(string(data), "\n", line+1)
+	if line > len(lines) {
+		return 0
+	}
+	text := lines[line-1]
+	indent := text[:len(text)-len(strings.TrimLeft(text, " \t"))]
+	return 1 + strings.IndexByte(indent, '\t')
 }
 
 // forbid refuses, anywhere in the tree, what lets one place of a file mean

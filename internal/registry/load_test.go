@@ -190,7 +190,7 @@ func TestLoadErrors(t *testing.T) {
 	if err := os.WriteFile(large, []byte(exact+"x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := registry.Load(large); err == nil || !strings.HasSuffix(err.Error(), "large.yaml:1:1: .: the file is larger than 1048576 bytes") {
+	if _, err := registry.Load(large); err == nil || !strings.HasSuffix(err.Error(), "large.yaml:1:1: the file is larger than 1048576 bytes") {
 		t.Error(err)
 	}
 }

@@ -12,7 +12,7 @@ import (
 type Problem struct {
 	File         string
 	Line, Column int    // from 1; 0 where the problem has no place in the file
-	Path         string // such as services.github.actions.list_issues.path
+	Path         string // such as services.github.actions.list_issues.path; ".": the whole file
 	What         string
 }
 
@@ -34,8 +34,11 @@ func (p Problem) Error() string {
 // whoever may not see the values of the file, which What may quote.
 func (p Problem) Where() string {
 	at := Position{p.File, p.Line, p.Column}.String()
-	if at == "" || p.Path == "" {
+	switch {
+	case at == "" || p.Path == "":
 		return at + p.Path
+	case p.Path == ".":
+		return at // which tells as much
 	}
 	return at + ": " + p.Path
 }

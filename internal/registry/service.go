@@ -138,7 +138,7 @@ func (r *reader) action(e entry, s *Service) *Action {
 	a := &Action{Name: e.name, Pos: r.pos(e.key), service: s}
 	if m, ok := o.need("method"); ok {
 		if a.Method = r.text(m); a.Method != "" && !slices.Contains(methods, a.Method) {
-			r.fail(m.value, m.path, "%s is none of %s", literal.Quote(a.Method), strings.Join(methods, ", "))
+			r.fail(m.value, m.path, "%s is none of %s%s", literal.Quote(a.Method), strings.Join(methods, ", "), meant(literal.Nearest(a.Method, methods)))
 		}
 	}
 	pathEntry, ok := o.need("path")

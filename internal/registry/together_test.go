@@ -42,7 +42,7 @@ func TestProblemsAreToldTogether(t *testing.T) {
 			`f:2:16: services."<<": aliases (*) are not taken: write the value out, in quotes if it begins with *`,
 		}},
 		{"who names what a merge may have brought", "<<: {services: {b: {}}}\nkeys: [{id: k, services: [b], " + key + "}]\n", []string{
-			"f:1:1: .: merge keys (<<) are not taken: write the members out",
+			"f:1:1: merge keys (<<) are not taken: write the members out",
 		}},
 		{"who names an action of a list", "services: {a: {base_url: http://u.example, actions: [x]}}\nkeys: [{id: k, services: [a], actions: [a.x], " + key + "}]\n", []string{
 			"f:1:53: services.a.actions: must be a mapping of names to values, not a list",
@@ -60,7 +60,7 @@ func TestProblemsAreToldTogether(t *testing.T) {
 			"f:2:52: rules[0].service: unknown key; it belongs under when, as an expression: service == \"...\"",
 		}},
 		{"a comma in an expression within braces", "rules: [{name: a, key: caller, window: 1m, max: 1, when: service in [\"a\", \"b\"]}]\n", []string{
-			"f:1:1: .: not sound YAML: did not find expected ',' or '}'; a text with a comma, a bracket, a quote or a colon in it may want quotes around it",
+			"f:1:1: not sound YAML: did not find expected ',' or '}'; a text with a comma, a bracket, a quote or a colon in it may want quotes around it",
 		}},
 		{"what is really not there", "services: {a: {base_url: http://u.example}}\nkeys: [{id: k, services: [b], actions: [a.x], tenant: t, " + key + "}]\nbogus: 1\n", []string{
 			`f:2:27: keys[0].services[0]: there is no service "b"`,

@@ -11,7 +11,12 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 	"gopkg.in/yaml.v3"
+
+	"agentgw/internal/literal"
 )
+
+// schemaTypes are the types of JSON Schema.
+var schemaTypes = []string{"array", "boolean", "integer", "null", "number", "object", "string"}
 
 // mostFaults is how many mistakes in one schema are told.
 const mostFaults = 16
@@ -33,7 +38,11 @@ func (r *reader) unsound(n *yaml.Node, path string, schema any, err error) {
 				return
 			}
 			node, where := within(n, path, f.at)
-			r.fail(node, where, "not a sound JSON Schema: %s", f.what)
+			hint := ""
+			if f.at[len(f.at)-1] == "type" && strings.HasPrefix(f.what, "value must be one of") {
+				hint = meant(literal.Nearest(node.Value, schemaTypes))
+			}
+			r.fail(node, where, "not a sound JSON Schema: %s%s", f.what, hint)
 			takeOut(schema, f.at)
 		}
 		before := err.Error()
