@@ -133,6 +133,9 @@ func (o *object) forget(known []string) {
 		if home := homeOf(o.path, e); hint == "" && home != "" {
 			hint = fmt.Sprintf("; it belongs under %s", home)
 		}
+		if hint == "" && credentialPath.MatchString(o.path) {
+			hint = "; the credential itself is never in this file: agentgw credentials set takes it"
+		}
 		o.r.fail(e.key, e.path, "unknown key%s", hint)
 	}
 }
@@ -159,10 +162,11 @@ func homeOf(path string, e entry) string {
 }
 
 var (
-	servicePath = regexp.MustCompile(`^services\.[^.]+$`)
-	tenantPath  = regexp.MustCompile(`^tenants\.[^.]+$`)
-	aboutCalls  = []string{"service", "action", "caller", "tenant", "client_ip", "user", "space", "org", "principal"}
-	actionPath  = regexp.MustCompile(`^services\.[^.]+\.actions\.[^.]+$`)
+	servicePath    = regexp.MustCompile(`^services\.[^.]+$`)
+	tenantPath     = regexp.MustCompile(`^tenants\.[^.]+$`)
+	aboutCalls     = []string{"service", "action", "caller", "tenant", "client_ip", "user", "space", "org", "principal"}
+	credentialPath = regexp.MustCompile(`^services\.[^.]+\.credential$`)
+	actionPath     = regexp.MustCompile(`^services\.[^.]+\.actions\.[^.]+$`)
 
 	homesInService = map[string]string{
 		"rps": "rate_limit", "burst": "rate_limit", "type": "credential", "scope": "credential", "name": "credential",
