@@ -14,11 +14,11 @@ import (
 // has come and gone; net/http must have nobody read when its handler returns. So stop
 // comes last: it ends a Read that waits for the agent, and whatever is read afterwards fails.
 //
-// The answer may begin before the request has ended. net/http would then throw the rest
-// of it away to have it out of the way, and does not with full duplex, which start asks for.
-// But then it does not look either whether the rest could be thrown away in the end, and
-// takes what is left of a body for the next request; so an answer that begins before the
-// request has ended is the last of its connection (see answer.commit).
+// The answer may begin before the request has ended. net/http would then read the rest
+// first, to have it out of the way for the next request, unless the connection has none:
+// so such an answer is the last of its connection (see answer.commit). Full duplex is not
+// asked for: it takes what is left of a body for the next request, and a body that
+// net/http reads to its end after the handler makes it panic (golang/go#68560).
 type upload struct {
 	body     io.Reader
 	control  *http.ResponseController
@@ -48,8 +48,7 @@ func newUpload(r *http.Request, out *answer, limit int64) *upload {
 
 // start has the answer be written while the request is read.
 func (u *upload) start(out *answer, r *http.Request) {
-	if r.ProtoMajor == 1 { // HTTP/2 always is so, and its streams end apart
-		_ = u.control.EnableFullDuplex()
+	if r.ProtoMajor == 1 { // over HTTP/2 streams end apart
 		out.upload = u
 	}
 }
