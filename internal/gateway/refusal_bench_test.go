@@ -53,6 +53,8 @@ type unkept struct{ Receipts }
 
 func (unkept) Append(*receipts.Record) (receipts.Entry, error) { return receipts.Entry{}, nil }
 
+func (unkept) Refuse(*receipts.Record, string) (receipts.Entry, error) { return receipts.Entry{}, nil }
+
 // flood sends the same POST over 64 connections and reads the answers.
 func flood(b *testing.B, handler http.Handler, authorization, body string) {
 	server := httptest.NewUnstartedServer(handler)
