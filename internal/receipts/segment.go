@@ -116,7 +116,8 @@ var (
 
 // stands makes sure that the name still leads to this file, and that it is as long
 // as it was left. A log that writes on into a deleted file, or behind a hole, looks
-// healthy and keeps nothing. Bytes that were changed in their place it does not see.
+// healthy and keeps nothing. Bytes that were changed in their place it does not see,
+// and so not a cut between its look and a write, which leaves zeros in their place.
 func (s *segment) stands() error {
 	size, is := s.file.isAt(s.path)
 	switch {
