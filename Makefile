@@ -17,6 +17,7 @@ test: ## all tests under the race detector (needs a C compiler)
 	@.ci/tools bash curl jq openssl
 	go test -tags $(TAGS) -race -timeout 15m ./...
 	@[ "$$(uname)" = Linux ] && [ "$$(id -u)" = 0 ] || echo "make test: a disk that is really full was not tried: that takes root on Linux, which can mount a small one"
+	@echo "make test: a file system that gives up its journal was not tried: make drills as root on Linux tries it"
 	@echo "make test: the second verifier of receipts (tools/verify.py), npm's jose and oidc-provider, and gitleaks were not asked; make interop asks them"
 
 interop: ## programs that nobody here wrote, or that share no code with ours: a second verifier of receipts, npm's jose for delegations, and npm's oidc-provider as an issuer and as where accounts are; gitleaks, for keys that leaked; needs Python with cryptography, and Node
