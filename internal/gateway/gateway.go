@@ -67,8 +67,14 @@ type Salts interface {
 // Limiter decides by buckets and slots whether a call may run. Its refusals take
 // nothing, and its verdicts are final: see package ratelimit.
 type Limiter interface {
-	// Take takes one token, for a key before its request is read.
+	// Take takes one token at once.
 	Take(r *ratelimit.Ref, now int64) ratelimit.Charge
+	// Defer is Take for a key before its request is read. Where tokens are a way off it
+	// may be put off until Enter, which then decides both; a call that ends before that
+	// MUST be given to Settle.
+	Defer(r *ratelimit.Ref, now int64) ratelimit.Charge
+	// Settle makes a charge that was put off, and returns it; any other as it is.
+	Settle(c ratelimit.Charge, now int64) ratelimit.Charge
 	// Enter takes all else that a call needs, or nothing, or all but slots, for
 	// which the call then has a place in the queue. The ticket of a call that it
 	// admits must be released, and a place left.

@@ -203,7 +203,11 @@ func (g *Gateway) reading(next func(*gin.Context, *Call)) gin.HandlerFunc {
 			writeError(c.Writer, err, out.receipt, jitter)
 			return
 		}
-		if _, err := g.chargeKey(call, out); err != nil {
+		charge, err := g.chargeKey(call, out)
+		if err == nil {
+			err = g.settle(call, charge, out, nil) // it goes no further
+		}
+		if err != nil {
 			g.decided("", err.Code, err.Limit)
 			writeError(c.Writer, err, "", jitter)
 			return

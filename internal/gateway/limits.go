@@ -52,9 +52,26 @@ const (
 	tenantBlocked   = "the operator has blocked this tenant"
 )
 
-// chargeKey is step 2.
+// chargeKey is step 2. Where the limiter puts it off, it is decided with step 5, and of a
+// call that does not come that far by settle.
 func (g *Gateway) chargeKey(call *Call, out *answer) (ratelimit.Charge, *Error) {
-	charge := g.limiter.Take(call.account.key, g.nanos.Nanos())
+	return g.charged(call, out, g.limiter.Defer(call.account.key, g.nanos.Nanos()))
+}
+
+// settle ends a call that goes no further than to some step before 5, with the refusal
+// of that step if there is one. If the key has no token, that is the refusal, as it is
+// the earlier one.
+func (g *Gateway) settle(call *Call, charge ratelimit.Charge, out *answer, refusal *Error) *Error {
+	if !charge.Deferred() {
+		return refusal
+	}
+	if _, err := g.charged(call, out, g.limiter.Settle(charge, g.nanos.Nanos())); err != nil {
+		return err
+	}
+	return refusal
+}
+
+func (g *Gateway) charged(call *Call, out *answer, charge ratelimit.Charge) (ratelimit.Charge, *Error) {
 	tell(out, charge.Verdict(), nil)
 	if charge.Refused() {
 		return charge, g.refusal(call, charge.Verdict())

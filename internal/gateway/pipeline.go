@@ -62,18 +62,9 @@ func (g *Gateway) steps(call *Call, out *answer, at *attempt) *Error {
 	if err != nil {
 		return err
 	}
-	if err := g.read(call, out, at); err != nil {
-		return err
-	}
-	if err := g.identifyAgain(call); err != nil { // a body may take its time
-		return err
-	}
-	service, action, err := authorize(call.view.registry, call.Key, call.Act)
+	service, action, err := g.ask(call, out, at)
 	if err != nil {
-		return err
-	}
-	if err := g.readBody(call, action, out, at); err != nil {
-		return err
+		return g.settle(call, charge, out, err)
 	}
 	ticket, err := g.admit(call, service, action, charge, out, at)
 	if err != nil {
@@ -104,6 +95,21 @@ func (g *Gateway) steps(call *Call, out *answer, at *attempt) *Error {
 		g.noteRefusal(call, err)
 	}
 	return err
+}
+
+// ask is steps 3 and 4: what the call asks for, and whether its key may.
+func (g *Gateway) ask(call *Call, out *answer, at *attempt) (*registry.Service, *registry.Action, *Error) {
+	if err := g.read(call, out, at); err != nil {
+		return nil, nil, err
+	}
+	if err := g.identifyAgain(call); err != nil { // a body may take its time
+		return nil, nil, err
+	}
+	service, action, err := authorize(call.view.registry, call.Key, call.Act)
+	if err != nil {
+		return nil, nil, err
+	}
+	return service, action, g.readBody(call, action, out, at)
 }
 
 // read is step 3: the request, read and bounded.

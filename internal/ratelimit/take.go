@@ -31,6 +31,12 @@ func (l *Local) Take(r *Ref, now int64) Charge {
 	return Charge{ref: r, entry: e, spent: s, wait: wait}
 }
 
+// Defer is Take: nothing is gained by putting off what is decided at once.
+func (l *Local) Defer(r *Ref, now int64) Charge { return l.Take(r, now) }
+
+// Settle returns c, which is decided.
+func (l *Local) Settle(c Charge, _ int64) Charge { return c }
+
 // drained is a bucket as it was when it last refused. Until a token is taken or
 // given back, or the limit changes, it still is, and whoever comes may be refused
 // without waiting for a lock: a flood on one key costs next to nothing.
@@ -54,6 +60,9 @@ func (r *Ref) drained(now int64) (tat, wait int64) {
 
 // Refused reports whether no token was to be had.
 func (c Charge) Refused() bool { return c.wait > 0 }
+
+// Deferred reports whether it is yet to be decided, as those of Local never are.
+func (c Charge) Deferred() bool { return c.ref != nil && c.entry == nil && c.wait == 0 }
 
 // refund gives the token back, if one was taken.
 func (c Charge) refund(now int64) {
