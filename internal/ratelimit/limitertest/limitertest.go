@@ -21,6 +21,7 @@ type Limiter interface {
 	Take(r *ratelimit.Ref, now int64) ratelimit.Charge
 	Admit(c ratelimit.Charge, a ratelimit.Admission, now int64) (ratelimit.Ticket, ratelimit.Verdict)
 	Enter(c ratelimit.Charge, a ratelimit.Admission, queue, now int64) (ratelimit.Ticket, *ratelimit.Place, ratelimit.Verdict)
+	Spend(c ratelimit.Charge, uses []ratelimit.Use, now int64) ratelimit.Verdict
 	Follow(c *ratelimit.Caps)
 	Peek(r *ratelimit.Ref, now int64) (bucket, slots ratelimit.Reading)
 	Count(u *ratelimit.Use, n, now int64)
@@ -107,6 +108,8 @@ func Run(t *testing.T, make Maker) {
 		{"RulesInAnyOrder", rulesInAnyOrder},
 		{"RulesAgainstNaiveSums", rulesAgainstNaiveSums},
 		{"CountsComeBackInTheirWindow", countsComeBackInTheirWindow},
+		{"RulesAloneAreAllOrNothing", rulesAloneAreAllOrNothing},
+		{"RulesAloneCountExactly", rulesAloneCountExactly},
 		{"AQueueIsLinearizable", aQueueIsLinearizable},
 		{"NeverMoreThanTheLimit", neverMoreThanTheLimit},
 		{"AgainstNaiveAccounts", againstNaiveAccounts},
