@@ -83,7 +83,7 @@ COUNTING = {"gap", "summary"}  # stand for attempts without records
 MEMBERS = (  # those that may be left out, in their order
     ("tenant", TEXT), ("caller", TEXT), ("key", TEXT), ("principal", TEXT), ("chain", rf"\[{TEXT}(?:,{TEXT})*\]"),
     ("service", TEXT), ("action", TEXT), ("method", TEXT), ("params", f'{{"alg":{TEXT},"hash":{TEXT}(?:,"key":"(?!"){INSIDE}")?}}'),
-    ("decision", TEXT), ("code", TEXT), ("limit", TEXT), ("status", NUMBER), ("in", NUMBER), ("out", NUMBER),
+    ("decision", TEXT), ("code", TEXT), ("limit", TEXT), ("status", NUMBER), ("in", NUMBER), ("out", NUMBER), ("messages", NUMBER),
     ("ending", TEXT), ("queue_us", NUMBER), ("upstream_us", NUMBER), ("total_us", NUMBER), ("request_id", TEXT),
     ("client_addr", TEXT), ("replica", TEXT),
     ("recovery", f'{{"file":{TEXT},"offset":(?P<offset>{NUMBER}),"bytes":(?P<bytes>{NUMBER}),"sha256":{TEXT},'
@@ -92,7 +92,7 @@ MEMBERS = (  # those that may be left out, in their order
     ("pruned", f'{{"before":(?P<before>{NUMBER}),"sha256":"(?P<remains>{INSIDE})"}}'),
     ("from", TIME), ("to", TIME), ("attempts", NUMBER), ("reason", TEXT), ("interval", "true"), ("cut", "true"))
 SPELLED = {"attempts": "count"}  # heads have a member of that name inside
-NUMBERS = MEASURED | {"seq", "status", "offset", "bytes", "kept", "count", "before", "attempts"}
+NUMBERS = MEASURED | {"seq", "status", "messages", "offset", "bytes", "kept", "count", "before", "attempts"}
 RECORD = re.compile(
     f'{{"v":1,"kind":"(?P<kind>{INSIDE})","id":(?P<id>{TEXT}),"t":(?P<t>{TIME}),"seq":(?P<seq>{NUMBER})'
     + "".join(f'(?:,"{SPELLED.get(name, name)}":(?P<{name}>{form}))?' for name, form in MEMBERS) + ',"tag":"[A-Za-z0-9_-]{21}[AQgw]"}')

@@ -79,6 +79,9 @@ type Limiter interface {
 	// which the call then has a place in the queue. The ticket of a call that it
 	// admits must be released, and a place left.
 	Enter(c ratelimit.Charge, a ratelimit.Admission, queue, now int64) (ratelimit.Ticket, *ratelimit.Place, ratelimit.Verdict)
+	// Pay is Enter for who has slots already: it takes tokens and what rules count,
+	// or nothing, and no slot.
+	Pay(c ratelimit.Charge, a ratelimit.Admission, now int64) ratelimit.Verdict
 	// Follow has every call be held to the caps in force.
 	Follow(c *ratelimit.Caps)
 	// Count counts more for a rule that was asked, whether there is room or not.

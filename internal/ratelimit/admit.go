@@ -67,6 +67,25 @@ func (l *Local) Enter(c Charge, a Admission, queue, now int64) (t Ticket, p *Pla
 	return t, p, v
 }
 
+// Pay takes the tokens that Admit would, and what the rules count, or nothing of
+// either, and no slot: for what somebody asks for who has his slots already, such as a
+// message over a connection. It does not wait, and no cap refuses it.
+func (l *Local) Pay(c Charge, a Admission, now int64) (v Verdict) {
+	if a.Tenant != nil && l.Blocked(a.Tenant.table, a.Tenant.partition) {
+		v.Outcome, v.Limit, v.Never = Blocked, KindTenant, true
+		v.violate(KindTenant)
+		return v
+	}
+	a.Tenant.fetch()
+	a.Bucket.fetch()
+	l.findRules(a.Uses)
+	l.decide(&v, &a, l.pool(a.Service), holds, nil, now)
+	if v.Outcome != Admitted && c.entry != nil {
+		c.settleIn(&v, now)
+	}
+	return v
+}
+
 // enter is both. They stay functions of their own, as what they are given and return
 // is then copied once; within a caller it would be twice, in larger pieces than it was
 // just written in. A processor waits for that, and meanwhile fetches no memory: a

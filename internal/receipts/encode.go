@@ -79,6 +79,7 @@ func appendFields(dst []byte, r *Record, cut int) []byte {
 	measured := r.Kind == KindOutcome && r.Ending != OutcomeUnknown
 	e.integer(`,"in":`, r.In, measured)
 	e.integer(`,"out":`, r.Out, measured)
+	e.integer(`,"messages":`, r.Messages, false)
 	e.text(`,"ending":`, string(r.Ending))
 	e.integer(`,"queue_us":`, r.QueueMicros, measured)
 	e.integer(`,"upstream_us":`, r.UpstreamMicros, measured)

@@ -133,6 +133,7 @@ func (p *parser) record(r *Record) error {
 	integer(p, `,"status":`, &r.Status)
 	integer(p, `,"in":`, &r.In)
 	integer(p, `,"out":`, &r.Out)
+	integer(p, `,"messages":`, &r.Messages)
 	text(p, `,"ending":`, &r.Ending)
 	integer(p, `,"queue_us":`, &r.QueueMicros)
 	integer(p, `,"upstream_us":`, &r.UpstreamMicros)

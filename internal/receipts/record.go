@@ -130,6 +130,7 @@ type Record struct {
 	Limit    string // the limit that decided
 	Status   int    // the status that the agent got
 	In, Out  int64  // bytes of the request's and of the answer's body
+	Messages int64  // of a WebSocket: those of the agent that were charged and passed on
 	Ending   Ending
 
 	QueueMicros, UpstreamMicros, TotalMicros int64

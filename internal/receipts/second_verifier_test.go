@@ -193,6 +193,7 @@ func logsToAlter(t *testing.T) []*written {
 				for i := range 2 {
 					id := fmt.Sprintf("%s-%d-%d", tenant, round, i)
 					begin, end := intent(id), outcome(id)
+					end.Messages = int64(i % 3) // of a WebSocket
 					begin.Tenant, end.Tenant = tenant, tenant
 					mustAppend(t, l, begin, end)
 				}

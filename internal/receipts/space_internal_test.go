@@ -26,6 +26,7 @@ func TestNoRecordTakesMoreThanWasKept(t *testing.T) {
 		}
 		owed := owedTo(r)
 		r.Kind, r.Ending, r.Code, r.Limit = KindOutcome, UpstreamAborted, "credential_refresh_failed", "a-rule-of-sixty-four-characters-which-is-as-long-as-they-may-be.."
+		r.Messages = many.Draw(t, "messages")
 		r.Status, r.Out, r.QueueMicros, r.UpstreamMicros, r.TotalMicros = 1<<53, many.Draw(t, "out"), many.Draw(t, "queue"), many.Draw(t, "up"), many.Draw(t, "all")
 		if got := takes(r) + frame; got > owed {
 			t.Fatalf("the outcome takes %d, and %d are kept", got, owed)

@@ -53,9 +53,6 @@ func (s *Snapshot) Unserved() Problems {
 		if service.Access == AccessOpen {
 			add(service.Pos, "services."+name+".access", "this version has no open services: callers want a key of the gateway, and a credential of theirs is not passed on")
 		}
-		if len(service.ChargeMessages) > 0 {
-			add(service.Pos, "services."+name+".websocket", "this version relays no WebSocket")
-		}
 	}
 	list.Sort()
 	return list

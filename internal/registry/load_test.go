@@ -74,7 +74,7 @@ func TestWholeFile(t *testing.T) {
 		t.Errorf("search: %+v", search)
 	}
 	llm := s.Services["llm"]
-	if llm.Access != registry.AccessOpen || llm.Dialect != registry.DialectOpenAI || llm.Credential.Type != registry.CredentialNone || len(llm.ChargeMessages) != 1 {
+	if llm.Access != registry.AccessOpen || llm.Dialect != registry.DialectOpenAI || llm.Credential.Type != registry.CredentialNone || !llm.WebSocket || len(llm.ChargeMessages) != 1 {
 		t.Errorf("llm: %+v", llm)
 	}
 
@@ -135,7 +135,7 @@ func TestUnserved(t *testing.T) {
 	for _, p := range load(t, "testdata/whole.yaml").Unserved() {
 		paths = append(paths, p.Path)
 	}
-	if diff := cmp.Diff([]string{"services.llm.access", "services.llm.websocket", "tunnels"}, paths); diff != "" {
+	if diff := cmp.Diff([]string{"services.llm.access", "tunnels"}, paths); diff != "" {
 		t.Error(diff)
 	}
 	s, err := registry.Parse("r", []byte("rules: []\nidentity_limits: {}\ntunnels: {}\nissuers: []\n"))

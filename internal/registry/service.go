@@ -68,6 +68,7 @@ func (r *reader) service(e entry) *Service {
 		s.OnStoreFailure = r.choice(o, m.name, "open", "local", "closed")
 	}
 	if m, ok := o.get("websocket"); ok {
+		s.WebSocket = true
 		w := r.object(m.value, m.path, "charge")
 		if c, ok := w.get("charge"); ok {
 			s.ChargeMessages = r.texts(c)

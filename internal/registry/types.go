@@ -152,6 +152,7 @@ type Service struct {
 	Passthrough        bool
 	Actions            map[string]*Action
 
+	WebSocket      bool     // an upgrade to it may be asked for
 	ChargeMessages []string // websocket.charge: client message types that are charged
 	OnStoreFailure string   // open, local or closed; "": as the setting says
 

@@ -21,6 +21,7 @@ type Limiter interface {
 	Take(r *ratelimit.Ref, now int64) ratelimit.Charge
 	Admit(c ratelimit.Charge, a ratelimit.Admission, now int64) (ratelimit.Ticket, ratelimit.Verdict)
 	Enter(c ratelimit.Charge, a ratelimit.Admission, queue, now int64) (ratelimit.Ticket, *ratelimit.Place, ratelimit.Verdict)
+	Pay(c ratelimit.Charge, a ratelimit.Admission, now int64) ratelimit.Verdict
 	Spend(c ratelimit.Charge, uses []ratelimit.Use, now int64) ratelimit.Verdict
 	Follow(c *ratelimit.Caps)
 	Peek(r *ratelimit.Ref, now int64) (bucket, slots ratelimit.Reading)
@@ -67,6 +68,7 @@ func Run(t *testing.T, make Maker) {
 		run  func(*testing.T, Maker)
 	}{
 		{"AllOrNothing", allOrNothing},
+		{"PayingTakesNoSlot", payingTakesNoSlot},
 		{"WaitIsTrue", waitIsTrue},
 		{"ConcurrencyRefusalsAreFree", concurrencyRefusalsAreFree},
 		{"ATenantIsNotDrainedByOneKey", aTenantIsNotDrainedByOneKey},
