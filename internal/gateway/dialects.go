@@ -111,25 +111,29 @@ func (d dialect) event(e *Error) []byte {
 	return []byte(text)
 }
 
-// sayWhy tells a client of a stream of events, in its service's dialect, why it is about
-// to be cut off. Between two events only: in one it would be taken for a part of that.
-func sayWhy(out *answer, service string, ending receipts.Ending) {
-	if out.dialect.name == "" || !out.begun || out.failed != nil {
-		return
-	}
-	var e *Error
+// cutBy is what a client of a stream of events is told about how that ended before its
+// end, or nil where that is the client's own doing.
+func cutBy(ending receipts.Ending, service string) *Error {
 	switch ending {
 	case receipts.Shutdown:
-		e = draining()
+		return draining()
 	case receipts.Blocked:
-		e = refuse(TenantBlocked, tenantBlocked)
+		return refuse(TenantBlocked, tenantBlocked)
 	case receipts.Revoked:
-		e = refuse(Unauthenticated, "the key or the delegation was revoked or is over")
+		return refuse(Unauthenticated, "the key or the delegation was revoked or is over")
 	case receipts.Timeout:
-		e = refuse(UpstreamTimeout, "%s was silent for too long, or its stream grew too old", service)
+		return refuse(UpstreamTimeout, "%s was silent for too long, or its stream grew too old", service)
 	case receipts.UpstreamAborted:
-		e = refuse(UpstreamUnreachable, "%s broke off in its answer", service)
-	default: // the client's own doing
+		return refuse(UpstreamUnreachable, "%s broke off in its answer", service)
+	}
+	return nil
+}
+
+// sayWhy tells a client of a stream of events, in its service's dialect, why it is about
+// to be cut off; nil says nothing. Between two events only: in one it would be taken for a
+// part of that.
+func sayWhy(out *answer, e *Error) {
+	if e == nil || out.dialect.name == "" || !out.begun || out.failed != nil {
 		return
 	}
 	_, _ = out.Write(out.dialect.event(e))

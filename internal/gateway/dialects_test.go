@@ -1,7 +1,6 @@
 package gateway_test
 
 import (
-	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -106,37 +105,5 @@ func TestEveryRefusalIsInTheDialect(t *testing.T) {
 	}
 	if got := w.act("k", `{"service":"openai","action":"none"}`); got.header.Get("Content-Type") != "application/problem+json" {
 		t.Errorf("an act: %v %s", got.header, got.body)
-	}
-}
-
-// TestAStreamEndsInTheDialect: one that the gateway ends, or the service breaks off,
-// between two events has a last one that says why, and looks cut all the same; in an event
-// nothing is said, nor to a client of a service that has no dialect.
-func TestAStreamEndsInTheDialect(t *testing.T) {
-	const why = `the operator has blocked this tenant`
-	for _, c := range []struct{ target, sent, more string }{
-		{"openai/stream", event, `data: {"error":{"message":"` + why + `","type":"permission_error","param":null,"code":"tenant_blocked"}}` + "\n\n"},
-		{"anthropic/stream", event, "event: error\ndata: " + `{"type":"error","error":{"type":"permission_error","message":"` + why + `"},"request_id":"req_ID"}` + "\n\n"},
-		{"openai/stream", event + "data: hal", ""},
-		{"native/stream", event, ""},
-	} {
-		w := setup{registry: dialectsRegistry}.world(t, func(rw http.ResponseWriter, r *http.Request) {
-			rw.Header().Set("Content-Type", "text/event-stream")
-			send(rw, c.sent)
-			<-r.Context().Done()
-		}, tireless("k"))
-		res, err := w.post("GET", c.target, nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got := make([]byte, len(c.sent))
-		if _, err := io.ReadFull(res.Body, got); err != nil || string(got) != c.sent {
-			t.Fatalf("%q %v", got, err)
-		}
-		w.gateway.Block("key:k")
-		more, err := io.ReadAll(res.Body)
-		if want := strings.ReplaceAll(c.more, "ID", res.Header.Get("X-Request-Id")); string(more) != want || err == nil {
-			t.Errorf("%s after %q: %q, %v; want %q and a cut", c.target, c.sent, more, err, want)
-		}
 	}
 }

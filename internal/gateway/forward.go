@@ -54,7 +54,7 @@ func (g *Gateway) forward(call *Call, service *registry.Service, target *registr
 	}
 	// Last, so that no rule about what may not pass on can take it away.
 	if err := credential.Apply(request); err != nil {
-		return &Error{Code: Internal, Message: "the gateway failed; the operator's log says why", Err: err}
+		return &Error{Code: Internal, Message: "the gateway failed; the operator's log says why", Never: true, Err: err}
 	}
 
 	sent := g.clock.Now()
@@ -120,18 +120,19 @@ func (g *Gateway) forward(call *Call, service *registry.Service, target *registr
 
 	defer func() { at.sent(out.written) }() // on a panic too
 	err = relay(out, res, b, lent)
-	if at.lost != nil {
-		return at.lost
+	if err == nil {
+		return nil
 	}
-	if err != nil {
+	refusal, why := at.lost, at.lost
+	if at.lost == nil {
 		ending := brokenBy(ctx, call.In.Context(), out, up.broke())
 		at.ending(ending)
-		if b.border != nil && b.border.whole() && res.Header.Get("Content-Encoding") == "" {
-			sayWhy(out, call.Act.Service, ending)
-		}
-		return &Error{Code: Internal, Message: "the transfer broke", Err: http.ErrAbortHandler}
+		refusal, why = &Error{Code: Internal, Message: "the transfer broke", Err: http.ErrAbortHandler}, cutBy(ending, call.Act.Service)
 	}
-	return nil
+	if b.border != nil && b.border.whole() && res.Header.Get("Content-Encoding") == "" {
+		sayWhy(out, why)
+	}
+	return refusal
 }
 
 // unfit says why an answer is not one that an agent may get, or nil.
@@ -212,7 +213,7 @@ func (g *Gateway) upstreamError(ctx context.Context, call *Call, service *regist
 	case call.In.Context().Err() != nil:
 		return &Error{Code: Internal, Message: "the caller hung up", Err: http.ErrAbortHandler}
 	case errors.Is(err, errGuarded):
-		return &Error{Code: UpstreamUnreachable, Message: fmt.Sprintf("%s may not be dialled: %v", call.Act.Service, errGuarded), Err: err}
+		return &Error{Code: UpstreamUnreachable, Message: fmt.Sprintf("%s may not be dialled: %v", call.Act.Service, errGuarded), Never: true, Err: err}
 	}
 	// What the transport says can hold the URL, and the URL a credential: it is
 	// reduced to its kind before it may be logged. It can quote the upstream, too.

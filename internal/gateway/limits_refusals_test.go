@@ -168,7 +168,7 @@ func TestEveryRefusalHasOneShape(t *testing.T) {
 				t.Errorf("violated-policies or Retry-After: %s, %v", got.body, h)
 			}
 			// Long waits, what no wait helps, and what may have been done already.
-			hopeless := c.code == "rate_limited" && c.limit != "address" || slices.Contains([]string{"upstream_redirect", "upstream_timeout", "tenant_blocked", "internal"}, c.code)
+			hopeless := c.code == "rate_limited" && c.limit != "address" || slices.Contains([]string{"upstream_unreachable", "upstream_redirect", "upstream_timeout", "tenant_blocked", "internal"}, c.code)
 			if (h.Get("X-Should-Retry") == "false") != hopeless {
 				t.Errorf("x-should-retry: %q", h.Get("X-Should-Retry"))
 			}
