@@ -13,7 +13,10 @@ const freeRefusals = 10
 type Admission struct {
 	// Tenant is whom the call is charged to; nil for a call that has no tenant.
 	Tenant *Ref
-	// Bucket is that of the key at this service, or nil; see ServiceBucket.
+	// Caller is the bucket of a caller who has neither a key nor a tenant, or nil.
+	Caller *Ref
+	// Bucket is that of the key, or of the caller, at this service, or nil; see
+	// ServiceBucket.
 	Bucket *Ref
 	// Service is what is called.
 	Service *Service
@@ -29,7 +32,7 @@ type Admission struct {
 	capped *Ref // the tenant under the cap in force, if it is not Tenant
 }
 
-// Admit takes a token of the tenant, one of the (key, service) bucket, what the
+// Admit takes a token of the tenant, or of the caller, one of the (key, service) bucket, what the
 // call counts for in each rule, and a slot of tenant, service and process, or takes
 // nothing. Every limit is asked, also
 // after one has refused, so that the verdict names them all. If a bucket and a
@@ -40,8 +43,8 @@ type Admission struct {
 // refusal is the key's own, of rate. When a bucket refuses, it stays spent, and
 // the wait covers the time until the key has another, which a retry needs.
 //
-// The tenant's lock is held over the decision, and the (key, service) bucket's
-// within it, always in this order: a key's calls may be for several tenants that
+// The tenant's lock is held over the decision, and the caller's and the (key, service)
+// bucket's within it, always in this order: a key's calls may be for several tenants that
 // then meet at that bucket. The counts of rules are locked last, and given up
 // first, as calls of every tenant meet there. Service and process are counted without a lock, as
 // every call of the process would queue for it; a slot is taken from the service
@@ -97,6 +100,7 @@ func (l *Local) enter(v *Verdict, c *Charge, a *Admission, queue, now int64) (t 
 		return t, nil
 	}
 	a.Tenant.fetch()
+	a.Caller.fetch()
 	a.Bucket.fetch()
 	if l.outdated(a) {
 		l.renew(a)
@@ -142,8 +146,7 @@ var unlimited = Ref{table: Table(tables)}
 func (l *Local) decide(v *Verdict, a *Admission, service *pool, stands standing, p *Place, now int64) (t Ticket) {
 	own, capped := a.tenant(), a.holder()
 	tenant := l.lockTenant(own, now)
-	var bucket *entry
-	var fromTenant, fromBucket decision
+	var fromTenant decision
 	if !own.limit.Unlimited() {
 		fromTenant = tenant.askLocked(own.limit, own.since, now)
 		if fromTenant.wait > 0 {
@@ -152,12 +155,12 @@ func (l *Local) decide(v *Verdict, a *Admission, service *pool, stands standing,
 	} else {
 		tenant.bucket.seen = max(tenant.bucket.seen, now)
 	}
-	if a.Bucket != nil && !a.Bucket.limit.Unlimited() {
-		bucket = l.tables[a.Bucket.table].lock(a.Bucket, now)
-		fromBucket = bucket.askLocked(a.Bucket.limit, a.Bucket.since, now)
-		if fromBucket.wait > 0 {
-			v.refuse(RateLimited, KindService, time.Duration(fromBucket.wait))
-		}
+	var caller, bucket question
+	if a.Caller != nil {
+		l.ask(&caller, v, a.Caller, now)
+	}
+	if a.Bucket != nil {
+		l.ask(&bucket, v, a.Bucket, now)
 	}
 	if len(a.Uses) > 0 {
 		l.askRules(v, a.Uses, now)
@@ -188,13 +191,12 @@ func (l *Local) decide(v *Verdict, a *Admission, service *pool, stands standing,
 		}
 		v.sample(KindTenant, own.limit, tenant.bucket.tat-now)
 	}
-	if bucket != nil {
-		if pays {
-			p.pay(a.Bucket, bucket, bucket.spendLocked(fromBucket, now))
-		}
-		v.sample(KindService, a.Bucket.limit, bucket.bucket.tat-now)
-		// Before a shard is locked to pin the tenant: see entry for the order.
-		bucket.mu.Unlock()
+	// Before a shard is locked to pin the tenant: see entry for the order.
+	if caller.entry != nil {
+		caller.settle(v, p, pays, now)
+	}
+	if bucket.entry != nil {
+		bucket.settle(v, p, pays, now)
 	}
 	if admitted && stands == takes {
 		used++
@@ -203,6 +205,35 @@ func (l *Local) decide(v *Verdict, a *Admission, service *pool, stands standing,
 	tenant.unlockTenant()
 	l.sampleCaps(v, a, used, capped.slots, service)
 	return t
+}
+
+// question is a bucket that was asked for a token and is locked until it is settled. The
+// zero question is of no bucket.
+type question struct {
+	of    *Ref
+	entry *entry
+	says  decision
+}
+
+// ask asks the bucket of r, if it limits anything.
+func (l *Local) ask(b *question, v *Verdict, r *Ref, now int64) {
+	if r.limit.Unlimited() {
+		return
+	}
+	b.of, b.entry = r, l.tables[r.table].lock(r, now)
+	b.says = b.entry.askLocked(r.limit, r.since, now)
+	if b.says.wait > 0 {
+		v.refuse(RateLimited, r.kind, time.Duration(b.says.wait))
+	}
+}
+
+// settle takes the token, if the call pays, tells of the bucket and lets go of it.
+func (b *question) settle(v *Verdict, p *Place, pays bool, now int64) {
+	if pays {
+		p.pay(b.of, b.entry, b.entry.spendLocked(b.says, now))
+	}
+	v.sample(b.of.kind, b.of.limit, b.entry.bucket.tat-now)
+	b.entry.mu.Unlock()
 }
 
 // tenant is whose tokens the call needs, under the limit that holds for the call.

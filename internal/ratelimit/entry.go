@@ -18,7 +18,7 @@ type id struct {
 //
 // mu guards the first and the last group. Locks are taken in this order: that of the
 // line of those that wait, the limiter's own, a
-// tenant's entry, a (key, service) entry, rules' counts in the order of their
+// tenant's entry, that of a caller who has none, a (key, service) entry, rules' counts in the order of their
 // numbers, a shard; a key's entry is locked alone. Under rules' counts no other
 // lock is taken: they are what most calls meet at.
 // A goroutine that holds a shard's lock may only try an entry's. The lock of an

@@ -9,8 +9,8 @@ type Place struct {
 	admission Admission
 	pool      *pool
 	key       Charge // taken before
-	tenant    Charge // of the tenant's token, and
-	bucket    Charge // that of the key at the service
+	payer     Charge // of the token of the tenant, or of a caller who has none, and
+	bucket    Charge // that at the service
 	ready     chan struct{}
 
 	// The rest is guarded by the line's lock.
@@ -84,7 +84,7 @@ func (p *Place) Leave(now int64) {
 
 // refund gives back what the call took when it came.
 func (p *Place) refund(now int64) {
-	p.tenant.refund(now)
+	p.payer.refund(now)
 	p.bucket.refund(now)
 	p.local.uncount(p.admission.Uses, now)
 }
@@ -120,10 +120,10 @@ func (l *Local) readLocked(p *Place, now int64) {
 func (p *Place) pay(r *Ref, from *entry, s spent) {
 	switch {
 	case p == nil:
-	case r.kind == KindTenant:
-		p.tenant = Charge{ref: r, entry: from, spent: s}
-	default:
+	case r.kind == KindService:
 		p.bucket = Charge{ref: r, entry: from, spent: s}
+	default:
+		p.payer = Charge{ref: r, entry: from, spent: s}
 	}
 }
 
@@ -133,10 +133,12 @@ func (l *Local) sampleTokensLocked(v *Verdict, a *Admission, tenant *entry, now 
 	if own := a.tenant(); !own.limit.Unlimited() {
 		tenant.sampleLocked(v, own, now)
 	}
-	if a.Bucket != nil && !a.Bucket.limit.Unlimited() {
-		bucket := l.tables[a.Bucket.table].lock(a.Bucket, now)
-		bucket.sampleLocked(v, a.Bucket, now)
-		bucket.mu.Unlock()
+	for _, r := range [...]*Ref{a.Caller, a.Bucket} {
+		if r != nil && !r.limit.Unlimited() {
+			bucket := l.tables[r.table].lock(r, now)
+			bucket.sampleLocked(v, r, now)
+			bucket.mu.Unlock()
+		}
 	}
 	l.readRules(a.Uses, now)
 }

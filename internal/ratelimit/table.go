@@ -17,13 +17,16 @@ import (
 type Table uint8
 
 const (
-	Registered Table = iota // registered keys and their tenants
-	Callers                 // OIDC callers and callers of open services
-	Addresses               // client addresses
-	tables     = int(Addresses) + 1
+	Registered  Table = iota // registered keys and their tenants
+	Callers                  // OIDC callers, whom an issuer vouches for
+	Addresses                // client addresses
+	OpenCallers              // callers of open services, who are whom they say they are
+	tables      = int(OpenCallers) + 1
 )
 
-func (t Table) String() string { return [...]string{"registered", "callers", "addresses"}[t] }
+func (t Table) String() string {
+	return [...]string{"registered", "callers", "addresses", "open_callers"}[t]
+}
 
 const (
 	looks      = 8  // entries looked at from the tail to make room for one

@@ -72,6 +72,8 @@ func Run(t *testing.T, make Maker) {
 		{"WaitIsTrue", waitIsTrue},
 		{"ConcurrencyRefusalsAreFree", concurrencyRefusalsAreFree},
 		{"ATenantIsNotDrainedByOneKey", aTenantIsNotDrainedByOneKey},
+		{"CallersWithoutATenant", callersWithoutATenant},
+		{"CallersWait", callersWait},
 		{"ZeroDisables", zeroDisables},
 		{"ReadingsAreOfTheDecision", readingsAreOfTheDecision},
 		{"ANameIsOneBucket", aNameIsOneBucket},
