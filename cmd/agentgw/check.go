@@ -70,7 +70,7 @@ func (c *cli) check(cmd *cobra.Command, args []string, asJSON bool) error {
 		return c.sayProblems(asJSON, problemsOf(err))
 	}
 	report := newReport(snapshot, effective, settings)
-	report.Warnings = slices.Concat(report.Warnings, settings.Unserved(), settings.Risks(), localLinks(settings, snapshot))
+	report.Warnings = slices.Concat(report.Warnings, settings.Risks(), localLinks(settings, snapshot))
 	if asJSON {
 		return json.NewEncoder(c.stdout).Encode(report)
 	}

@@ -139,13 +139,15 @@ func (c *limiterCollector) inFlight(out readings, waiting int64) {
 func (c *limiterCollector) buckets(out readings) {
 	now := c.nanos.Nanos()
 	callers := []ratelimit.Table{ratelimit.Registered, ratelimit.Callers}
+	open := []ratelimit.Table{ratelimit.Callers, ratelimit.OpenCallers}
 	for _, k := range []struct {
 		tables []ratelimit.Table
 		kind   ratelimit.Kind
 	}{
 		{callers, ratelimit.KindKey},
+		{open, ratelimit.KindCaller},
 		{callers, ratelimit.KindTenant},
-		{callers, ratelimit.KindService},
+		{append(open, ratelimit.Registered), ratelimit.KindService},
 		{[]ratelimit.Table{ratelimit.Addresses}, ratelimit.KindAddress},
 	} {
 		var empty, low, high int64

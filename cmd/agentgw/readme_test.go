@@ -13,7 +13,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"agentgw/internal/config"
 )
@@ -41,40 +40,6 @@ func TestSettingsInStep(t *testing.T) {
 	}
 	if got := strings.Count(string(readme), "\n| `AGENTGATE_"); got != len(rows) {
 		t.Errorf("README lists %d settings, there are %d", got, len(rows))
-	}
-}
-
-// TestUnservedInStep: README names, above its settings, those that are warned of
-// as read and not acted upon, and no other as such.
-func TestUnservedInStep(t *testing.T) {
-	readme, err := os.ReadFile("../../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, rest, _ := strings.Cut(string(readme), "\nRead but not acted upon yet, and warned of where set: ")
-	sentence, _, _ := strings.Cut(rest, ". ")
-	names := regexp.MustCompile("AGENTGATE_[A-Z_]+")
-	listed := names.FindAllString(sentence, -1)
-	warned := map[string]bool{}
-	for _, r := range config.Table() {
-		for _, value := range []string{"1", "1h"} { // each setting that can be warned of takes one of them
-			flags := pflag.NewFlagSet("t", pflag.ContinueOnError)
-			config.Flags(flags)
-			if err := flags.Set(strings.TrimPrefix(r.Flag, "--"), value); err != nil {
-				t.Fatal(err)
-			}
-			settings, err := config.Load(flags, nil, nil)
-			if err != nil {
-				continue // not a value of this setting
-			}
-			if len(settings.Unserved()) > 0 {
-				warned[r.Name] = true
-			}
-		}
-	}
-	slices.Sort(listed)
-	if diff := cmp.Diff(slices.Sorted(maps.Keys(warned)), listed); diff != "" {
-		t.Errorf("what is warned of (-) and what README lists (+):\n%s", diff)
 	}
 }
 

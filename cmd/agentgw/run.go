@@ -22,6 +22,7 @@ import (
 	"agentgw/internal/config"
 	"agentgw/internal/gateway"
 	"agentgw/internal/hangup"
+	"agentgw/internal/identity"
 	"agentgw/internal/oidc"
 	"agentgw/internal/ratelimit"
 	"agentgw/internal/receipts"
@@ -148,7 +149,7 @@ func start(settings *config.Settings, snapshot *registry.Snapshot, read reader, 
 	s.gateway = gateway.New(gateway.Parts{
 		Limiter: s.limiter, Nanos: s.nanos, Receipts: s.receipts, Vault: s.tokens, Connector: vault.NewLinks(s.store, s.tokens, kek),
 		Clock: s.clock, Log: log, Replica: s.replica, UserAgent: "agentgw/" + buildVersion(),
-		Salts: s.salts, Tokens: oidc.NewIssuers(gateway.NewTransport, s.clock, log),
+		Salts: s.salts, Pseudonyms: identity.NewPseudonyms(kek.DeriveKey("foreign-credentials")), Tokens: oidc.NewIssuers(gateway.NewTransport, s.clock, log),
 		Decided: func(service string, code gateway.Code, limit string) {
 			s.metrics.Decided(service, string(code), limit)
 		},

@@ -49,7 +49,7 @@ func (c *cli) settings(cmd *cobra.Command) (*config.Settings, *registry.Snapshot
 	if settings == nil {
 		return settings, snapshot, err
 	}
-	for _, w := range slices.Concat(setInVain(settings, snapshot), settings.Risks(), localLinks(settings, snapshot)) {
+	for _, w := range slices.Concat(setInVain(snapshot), settings.Risks(), localLinks(settings, snapshot)) {
 		if c.logsJSON(settings) { // whoever collects the log reads nothing else there
 			c.logger(settings).Warn("a setting or the registry file", "warning", w)
 		} else {
@@ -65,7 +65,7 @@ func (c *cli) settings(cmd *cobra.Command) (*config.Settings, *registry.Snapshot
 func (c *cli) settingsWithoutRegistry(cmd *cobra.Command) (*config.Settings, *registry.Snapshot, error) {
 	settings, snapshot, err := c.readSettings(cmd, toAdminister)
 	if settings != nil {
-		for _, w := range setInVain(settings, snapshot) {
+		for _, w := range setInVain(snapshot) {
 			c.sayWarning(w)
 		}
 	}
@@ -117,12 +117,12 @@ func sayWhatIsMissing(err error) error {
 }
 
 // setInVain are the warnings of what is set and not acted upon.
-func setInVain(settings *config.Settings, snapshot *registry.Snapshot) []string {
+func setInVain(snapshot *registry.Snapshot) []string {
 	var texts []string
 	for _, w := range warnings(snapshot) {
 		texts = append(texts, w.Error())
 	}
-	return append(texts, settings.Unserved()...)
+	return texts
 }
 
 // localLinks warns of services whose accounts people connect, where nobody has said at

@@ -39,19 +39,6 @@ func (l *loading) judge() {
 // process counted and stored for itself.
 var errNotBuilt = errors.New("this version cannot share with other processes: leave it unset")
 
-// Unserved lists the settings that were given and read but are not acted upon
-// by this version, each with where it came from and what happens instead.
-func (s *Settings) Unserved() []string {
-	var list []string
-	add := func(given bool, name, instead string) {
-		if given {
-			list = append(list, s.Place(prefix+name)+": "+instead)
-		}
-	}
-	add(s.RateCallerRPM > 0, "RATE_CALLER_RPM", "this version serves no open callers")
-	return list
-}
-
 // blame reports a problem at the place that a setting's value came from.
 func (l *loading) blame(name string, err error) {
 	r := rowOf(name)

@@ -510,23 +510,9 @@ func TestHelpListsEverySetting(t *testing.T) {
 	}
 }
 
-// TestUnserved: what is read and not acted upon is said, with its place.
-func TestUnserved(t *testing.T) {
-	s, err := load(t, nil, nil)
-	if err != nil || s.Unserved() != nil {
-		t.Errorf("by default: %v, %v", s.Unserved(), err)
-	}
-	s, err = load(t, []string{"--rate-caller-rpm=5"}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := []string{
-		"flag: --rate-caller-rpm: this version serves no open callers",
-	}
-	if diff := cmp.Diff(want, s.Unserved()); diff != "" {
-		t.Error(diff)
-	}
-	s, err = load(t, nil, nil, in("tenant_queue", "3"))
+// TestPlace: a setting is told with the place that it came from.
+func TestPlace(t *testing.T) {
+	s, err := load(t, nil, nil, in("tenant_queue", "3"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -109,6 +109,8 @@ type Parts struct {
 	Replica   string
 	UserAgent string
 	Salts     Salts
+	// Pseudonyms name the callers of open services.
+	Pseudonyms *identity.Pseudonyms
 	// Tokens know the keys of the issuers whose tokens are taken; nil: none is.
 	Tokens *oidc.Issuers
 	// Decided is told of every call, and of every other request that the first
@@ -142,6 +144,7 @@ type Gateway struct {
 	userAgent  string
 	salts      Salts
 	tokens     *oidc.Issuers
+	pseudonyms *identity.Pseudonyms
 	decided    func(string, Code, string)
 	answered   func(string, time.Duration)
 	waited     func(string, time.Duration)
@@ -160,7 +163,7 @@ type Gateway struct {
 func New(p Parts) *Gateway {
 	return &Gateway{
 		limiter: p.Limiter, nanos: p.Nanos, receipts: p.Receipts, vault: p.Vault, connector: p.Connector,
-		clock: p.Clock, log: p.Log, replica: p.Replica, userAgent: p.UserAgent, salts: p.Salts, tokens: p.Tokens,
+		clock: p.Clock, log: p.Log, replica: p.Replica, userAgent: p.UserAgent, salts: p.Salts, tokens: p.Tokens, pseudonyms: p.Pseudonyms,
 		decided: p.Decided, answered: p.Answered, waited: p.Waited, unrecorded: p.Unrecorded, observed: p.Observed,
 		public: NewTransport(false), private: NewTransport(true),
 		answers: buffers{size: answerBuffer}, events: buffers{size: eventBuffer},
@@ -199,7 +202,7 @@ func (g *Gateway) transport(allowPrivate bool) http.RoundTripper {
 }
 
 func ambiguous(err error) bool {
-	return errors.Is(err, identity.ErrTwoKeys) || errors.Is(err, identity.ErrKeyAndToken) || errors.Is(err, identity.ErrTwoHeaders)
+	return errors.Is(err, identity.ErrTwoKeys) || errors.Is(err, identity.ErrKeyAndToken) || errors.Is(err, identity.ErrTwoHeaders) || errors.Is(err, identity.ErrTwoCredentials)
 }
 
 // network is an address as a source of refusals: by what it is limited, too.

@@ -308,8 +308,9 @@ func (s setup) world(t testing.TB, upstream http.HandlerFunc, keys ...*identity.
 	w.gateway = gateway.New(gateway.Parts{
 		Limiter: w.limiter, Nanos: w.nanos, Receipts: w.ledger, Vault: s.vault, Clock: clock,
 		Log: slog.New(slog.NewTextHandler(&w.logged, &slog.HandlerOptions{Level: s.level})), Replica: "r", UserAgent: "agentgw/test", Salts: &w.salts,
-		Tokens:  oidc.NewIssuers(gateway.NewTransport, w.clock, slog.New(slog.NewTextHandler(&w.logged, nil))),
-		Decided: w.count, Answered: func(string, time.Duration) {}, Unrecorded: func() { w.lost.Add(1) },
+		Pseudonyms: identity.NewPseudonyms([32]byte{1}),
+		Tokens:     oidc.NewIssuers(gateway.NewTransport, w.clock, slog.New(slog.NewTextHandler(&w.logged, nil))),
+		Decided:    w.count, Answered: func(string, time.Duration) {}, Unrecorded: func() { w.lost.Add(1) },
 		Waited: func(end string, after time.Duration) {
 			w.count("", "waited", end)
 			w.waits.Add(int64(after))

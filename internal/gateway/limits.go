@@ -21,8 +21,11 @@ func (g *Gateway) identify(call *Call, at *attempt) *Error {
 		secret.Came(now)
 		call.Key, call.secret = key, secret
 		call.account = call.view.account(key)
-		at.record.Caller, at.record.Key = call.account.key.Partition(), key.ID // of a token both are the same
-		at.record.Tenant = call.account.tenant.Partition()                     // until it is known for whom
+		at.record.Caller = call.account.key.Partition()
+		if key.Open == "" || key.Issuer != "" { // who has shown that he is who he says
+			at.record.Key = key.ID
+		}
+		at.record.Tenant = call.account.pays("") // until it is known for whom
 		return nil
 	}
 	if ambiguous(err) {
@@ -82,13 +85,13 @@ func (g *Gateway) charged(call *Call, out *answer, charge ratelimit.Charge) (rat
 // admit is step 5: tenant bucket, service bucket, rules and slot, all or none. Slots
 // may be waited for.
 func (g *Gateway) admit(call *Call, service *registry.Service, action *registry.Action, charge ratelimit.Charge, out *answer, at *attempt) (ratelimit.Ticket, *Error) {
-	tenant := call.account.of(call.Act.Principal)
-	at.record.Tenant = tenant.Partition()
+	tenant := call.account.pays(call.Act.Principal)
+	at.record.Tenant = tenant
 	limits := call.view.services[service.Name]
-	call.uses = g.uses(call, action, tenant.Partition())
-	call.nested = g.isNested(call, tenant.Partition())
+	call.uses = g.uses(call, action, tenant)
+	call.nested = g.isNested(call, tenant)
 	ticket, place, v := g.limiter.Enter(charge, ratelimit.Admission{
-		Tenant: tenant, Bucket: call.account.at(limits, call.Key), Service: limits.slots,
+		Tenant: call.account.of(call.Act.Principal), Caller: call.account.caller, Bucket: call.account.at(limits, call.Key), Service: limits.slots,
 		Process: int64(call.view.settings.MaxInflight), Under: call.view.caps, Uses: call.uses,
 	}, call.queue(), g.nanos.Nanos())
 	if v.Outcome == ratelimit.Queued {
@@ -97,7 +100,9 @@ func (g *Gateway) admit(call *Call, service *registry.Service, action *registry.
 			return ticket, err
 		}
 	}
-	tell(out, v, call.uses)
+	if call.Key.Open == "" { // RateLimit fields are for who has a key
+		tell(out, v, call.uses)
+	}
 	if v.Outcome != ratelimit.Admitted {
 		return ticket, g.refusal(call, v)
 	}

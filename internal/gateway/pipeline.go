@@ -154,14 +154,18 @@ func authorize(in *registry.Snapshot, key *identity.Key, a act) (*registry.Servi
 		return nil, nil, outOfScope(a)
 	}
 	action := service.Actions[a.Action]
+	told := key.AllServices() || key.Open != "" // what there is and what not
 	switch {
 	case action != nil || relayed:
-	case key.AllServices() && a.unmatched:
+	case told && a.unmatched:
 		return nil, nil, refuse(ActionNotFound, "no action of the service %s has this method and path, and without passthrough it takes nothing else", a.Service)
-	case key.AllServices():
+	case told:
 		return nil, nil, refuse(ActionNotFound, "the service %s has no action %q", a.Service, a.Action)
 	default:
 		return nil, nil, outOfScope(a)
+	}
+	if key.Open != "" && a.Principal != "" {
+		return nil, nil, refuse(ScopeDenied, "who comes to an open service without a gateway key acts for nobody: leave Agentgate-On-Behalf-Of out, or send a key")
 	}
 	if !key.AllowsUser(a.Principal) {
 		if a.Principal == "" {
@@ -180,6 +184,9 @@ func buildTarget(call *Call, service *registry.Service, action *registry.Action)
 	target, err := action.Target(call.Act.Params)
 	if err != nil {
 		return nil, badParams(err)
+	}
+	if service.Access == registry.AccessOpen {
+		target.Header = withCredentials(target.Header, call.In.Header)
 	}
 	return target, nil
 }

@@ -170,7 +170,7 @@ func (g *Gateway) readBody(call *Call, action *registry.Action, out *answer, at 
 	if !judged {
 		return nil
 	}
-	sent := agentHeader(r.Header) // what the service gets: a field that stays here is no parameter of its
+	sent := agentHeader(r.Header, call.open() != "") // what the service gets: a field that stays here is no parameter of its
 	if action.TakesBody() {
 		if err := isJSON(sent); err != nil {
 			return err
@@ -240,7 +240,7 @@ func proxiedTarget(call *Call, service *registry.Service) (*registry.Target, *Er
 	if len(p.body) == 0 {
 		target.Body = nil
 	}
-	target.Header = agentHeader(call.In.Header)
+	target.Header = agentHeader(call.In.Header, call.open() != "")
 	return target, nil
 }
 

@@ -74,5 +74,9 @@ func (g *Gateway) noteRefusal(call *Call, e *Error) {
 	if errors.Is(e, http.ErrAbortHandler) {
 		return
 	}
-	g.limiter.Refused(call.account.of(call.Act.Principal), string(e.Code), e.Limit, g.nanos.Nanos())
+	tenant := call.account.of(call.Act.Principal)
+	if tenant == nil {
+		return
+	}
+	g.limiter.Refused(tenant, string(e.Code), e.Limit, g.nanos.Nanos())
 }

@@ -31,6 +31,7 @@ type view struct {
 	named    map[string]*ratelimit.Ref // the registry's tenants, by partition key
 	tenants  map[string]*ratelimit.Ref // all that calls are charged to, by partition key
 	failures dated                     // of authentication, for each client address
+	callers  dated                     // for each caller of open services
 	rules    *rules.Set
 	windows  []*ratelimit.Rule // of each of the rules
 	caps     *ratelimit.Caps
@@ -42,13 +43,15 @@ type dated struct {
 	since int64
 }
 
-// account is what the calls of one key are charged to.
+// account is what the calls of one key are charged to, or of one caller of an open
+// service.
 type account struct {
-	key *ratelimit.Ref
+	key    *ratelimit.Ref
+	caller *ratelimit.Ref // of an open service; nil for all others, and where the limit is off
 	// principals have a tenant of their own, and all other calls are charged to
 	// tenant; see identity.Key.TenantOf for who is who.
 	principals map[string]*ratelimit.Ref
-	tenant     *ratelimit.Ref
+	tenant     *ratelimit.Ref // nil for callers of open services
 	table      ratelimit.Table
 	// buckets are the key's at each service that has a rate, by the service's
 	// number; made when they are first used, as most never are.
@@ -98,6 +101,12 @@ func (g *Gateway) Use(settings *config.Settings, snapshot *registry.Snapshot, ef
 // this one; nil where it is none of this view's, or not valid at now.
 func (v *view) secret(call *Call, now time.Time) *identity.Secret {
 	switch {
+	case call.secret.Key.Open != "":
+		// It is the service that lets him in, for as long as it is open.
+		if !v.isOpen(call.secret.Key.Open) {
+			return nil
+		}
+		return call.secret
 	case call.secret.Key.Issuer != "" && !v.tokens.Serves(call.secret.Key):
 		return nil
 	case call.secret.Key.Issuer == "" && v != call.view:
@@ -119,7 +128,7 @@ func (v *view) secret(call *Call, now time.Time) *identity.Secret {
 func (g *Gateway) endWithSecret(r *running) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.call.Key.Issuer != "" && !r.waits {
+	if k := r.call.Key; k.Issuer != "" && k.Open == "" && !r.waits {
 		// A token may be good for minutes, and is renewed where the caller is; what
 		// it has begun goes on for as long as its issuer is one of ours.
 		if !g.current.Load().tokens.Serves(r.call.Key) {
@@ -159,7 +168,9 @@ func newView(settings *config.Settings, snapshot *registry.Snapshot, effective *
 	perMinute := int64(settings.RateAuthPerMinute)
 	failures, err := ratelimit.Every(time.Minute, perMinute, perMinute)
 	v.failures.Limit = failures
-	problems := []error{err}
+	callers, errOfCallers := ratelimit.PerMinute(settings.RateCallerRPM, int64(settings.RateCallerBurst))
+	v.callers.Limit = callers
+	problems := []error{err, errOfCallers}
 	limit := func(l registry.Limits) ratelimit.Limit {
 		made, err := ratelimit.NewLimit(l.RPS, int64(l.Burst))
 		problems = append(problems, err)
@@ -247,7 +258,10 @@ func (v *view) limits() map[limited]dated {
 	for name, s := range v.services {
 		limits[limited{ratelimit.Registered, ratelimit.KindService, name}] = s.limit
 		limits[limited{ratelimit.Callers, ratelimit.KindService, name}] = s.limit
+		limits[limited{ratelimit.OpenCallers, ratelimit.KindService, name}] = s.limit
 	}
+	limits[limited{ratelimit.Callers, ratelimit.KindCaller, ""}] = v.callers
+	limits[limited{ratelimit.OpenCallers, ratelimit.KindCaller, ""}] = v.callers
 	limits[limited{ratelimit.Callers, ratelimit.KindKey, ""}] = dated{Limit: v.holders.key}
 	limits[limited{ratelimit.Callers, ratelimit.KindTenant, ""}] = dated{Limit: v.holders.tenant}
 	return limits
@@ -263,6 +277,7 @@ func (v *view) date(was map[limited]dated, now int64) {
 		return now
 	}
 	v.failures.since = since(limited{ratelimit.Addresses, ratelimit.KindAddress, ""}, v.failures.Limit)
+	v.callers.since = since(limited{ratelimit.OpenCallers, ratelimit.KindCaller, ""}, v.callers.Limit)
 	for r := range v.refs() {
 		r.From(since(of(r), r.Limit()))
 	}
@@ -297,6 +312,9 @@ func (v *view) refs() iter.Seq[*ratelimit.Ref] {
 
 // account is what the calls of k are charged to.
 func (v *view) account(k *identity.Key) *account {
+	if k.Open != "" {
+		return v.accountOfOpenCaller(k)
+	}
 	if k.Issuer != "" {
 		return v.accountOfHolder(k)
 	}
@@ -311,7 +329,15 @@ func (v *view) tenant(r *ratelimit.Ref) *ratelimit.Ref {
 	return v.tenants[r.Partition()]
 }
 
-// of is the tenant that a call on behalf of principal is charged to.
+// pays is the name of whom a call on behalf of principal is charged to; "" for nobody.
+func (a *account) pays(principal string) string {
+	if t := a.of(principal); t != nil {
+		return t.Partition()
+	}
+	return ""
+}
+
+// of is the tenant that a call on behalf of principal is charged to, or nil.
 func (a *account) of(principal string) *ratelimit.Ref {
 	if t := a.principals[principal]; t != nil {
 		return t

@@ -24,3 +24,16 @@ func NewCaller(k Key, tenant string) *Secret {
 	}
 	return &Secret{Key: c}
 }
+
+// NewOpenCaller returns what stands for a caller of an open service who came without a
+// key: by what he is known by in k, and whom an issuer says that he is. What else k may
+// do, and who pays for it, does not hold there: he may call all of that service, and
+// nothing but it, and has no tenant.
+func NewOpenCaller(k Key, service string) *Secret {
+	c := &Key{
+		ID: k.ID, Issuer: k.Issuer, Audience: k.Audience, Client: k.Client, User: k.User, Space: k.Space, Org: k.Org,
+		Open: service, Services: []string{service}, Users: []string{Everything},
+	}
+	c.prepare()
+	return &Secret{Key: c}
+}

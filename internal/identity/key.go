@@ -28,6 +28,10 @@ type Key struct {
 	// which client had it; else "". See NewCaller.
 	Issuer, Audience, Client string
 
+	// Of a caller of an open service who came without a key: which service; else "". He
+	// has no tenant. See NewOpenCaller.
+	Open string
+
 	CreatedAt time.Time // zero: unknown, as for keys of the registry
 	NotBefore time.Time // zero: no beginning
 	NotAfter  time.Time // the first instant at which the key is no longer valid; zero: no end

@@ -32,19 +32,28 @@ func (e *LimitError) Error() string { return e.Field + " " + e.Why }
 // NewLimit returns the limit of perSecond tokens a second with room for burst.
 // A perSecond of 0 is no limit, whatever the burst. The error is a *LimitError.
 func NewLimit(perSecond float64, burst int64) (Limit, error) {
+	return newLimit(perSecond, time.Second, "second", burst)
+}
+
+// PerMinute is NewLimit for a rate a minute, which most rates a second cannot express.
+func PerMinute(rate float64, burst int64) (Limit, error) {
+	return newLimit(rate, time.Minute, "minute", burst)
+}
+
+func newLimit(rate float64, each time.Duration, unit string, burst int64) (Limit, error) {
 	switch {
-	case math.IsNaN(perSecond) || math.IsInf(perSecond, 0):
-		return Limit{}, &LimitError{"rate", fmt.Sprintf("must be a finite number, not %v", perSecond)}
-	case perSecond < 0:
-		return Limit{}, &LimitError{"rate", fmt.Sprintf("must not be negative, is %v", perSecond)}
-	case perSecond == 0:
+	case math.IsNaN(rate) || math.IsInf(rate, 0):
+		return Limit{}, &LimitError{"rate", fmt.Sprintf("must be a finite number, not %v", rate)}
+	case rate < 0:
+		return Limit{}, &LimitError{"rate", fmt.Sprintf("must not be negative, is %v", rate)}
+	case rate == 0:
 		return Limit{}, nil
-	case perSecond > 1e9:
-		return Limit{}, &LimitError{"rate", fmt.Sprintf("must be at most 1e9 a second, is %v", perSecond)}
+	case rate > float64(each):
+		return Limit{}, &LimitError{"rate", fmt.Sprintf("must be at most one a nanosecond, is %v a %s", rate, unit)}
 	}
-	interval := math.Ceil(1e9 / perSecond)
+	interval := math.Ceil(float64(each) / rate)
 	if interval > maxWindow {
-		return Limit{}, &LimitError{"rate", fmt.Sprintf("is too low to be kept: one token takes over 36 years at %v a second", perSecond)}
+		return Limit{}, &LimitError{"rate", fmt.Sprintf("is too low to be kept: one token takes over 36 years at %v a %s", rate, unit)}
 	}
 	return checked(int64(interval), burst)
 }
