@@ -90,10 +90,7 @@ func (g *Gateway) admit(call *Call, service *registry.Service, action *registry.
 	limits := call.view.services[service.Name]
 	call.uses = g.uses(call, action, tenant)
 	call.nested = g.isNested(call, tenant)
-	ticket, place, v := g.limiter.Enter(charge, ratelimit.Admission{
-		Tenant: call.account.of(call.Act.Principal), Caller: call.account.caller, Bucket: call.account.at(limits, call.Key), Service: limits.slots,
-		Process: int64(call.view.settings.MaxInflight), Under: call.view.caps, Uses: call.uses,
-	}, call.queue(), g.nanos.Nanos())
+	ticket, place, v := g.limiter.Enter(charge, call.admission(limits), call.queue(), g.nanos.Nanos())
 	if v.Outcome == ratelimit.Queued {
 		var err *Error
 		if ticket, v, err = g.wait(call, place, v, at); err != nil {
@@ -108,6 +105,15 @@ func (g *Gateway) admit(call *Call, service *registry.Service, action *registry.
 	}
 	g.showObserved(call)
 	return ticket, nil
+}
+
+// admission is what the call is charged in step 5, at the service with these limits: of
+// who has a key its tenant, of a caller of an open service himself.
+func (call *Call) admission(limits *service) ratelimit.Admission {
+	return ratelimit.Admission{
+		Tenant: call.account.of(call.Act.Principal), Caller: call.account.caller, Bucket: call.account.at(limits, call.Key), Service: limits.slots,
+		Process: int64(call.view.settings.MaxInflight), Under: call.view.caps, Uses: call.uses,
+	}
 }
 
 // refusal puts a verdict into words.

@@ -80,6 +80,7 @@ func (l *Local) Pay(c Charge, a Admission, now int64) (v Verdict) {
 		return v
 	}
 	a.Tenant.fetch()
+	a.Caller.fetch()
 	a.Bucket.fetch()
 	l.findRules(a.Uses)
 	l.decide(&v, &a, l.pool(a.Service), holds, nil, now)
