@@ -79,7 +79,7 @@ var failures = []struct {
 		{"CVE-2022-2880, CVE-2026-39825", "Parameters were hidden in a query. What goes out is built from what was checked; a query that is relayed is the bytes that were checked, or nobody checks it", []string{"gateway: TestTokensOfOthersStopHere TestQueryOnTheWire TestProxyParameters TestProxyRefusesWhatIsAmbiguous", "registry: TestQuery FuzzRelay"}, ""},
 	}},
 	{"Protocols and resources", []failure{
-		{"CVE-2025-22871, CVE-2022-1705, CVE-2019-16276", "Two servers saw the end of a request in two places. What is read so or otherwise is the last on its connection, and nothing behind it is a request", []string{"gateway: TestRequestFraming TestProxyRequestFraming TestHTTP2Requests TestAnswerFraming"}, ""},
+		{"CVE-2025-22871, CVE-2022-1705, CVE-2019-16276", "Two servers saw the end of a request in two places. What can be read so and otherwise is refused and closes its connection, and nothing behind it is a request", []string{"http1: TestWhereRequestsEnd TestWhatIsRefused FuzzRequests", "hangup: TestWhatIsNoRequestIsRefused", "gateway: TestDesync TestRequestFraming TestProxyRequestFraming TestHTTP2Requests TestAnswerFraming"}, ""},
 		{"CVE-2026-42507", "A line end in a value made a header. Control bytes are 400", []string{"registry: TestHeaderParameters", "gateway: TestOwnHeaderParameter"}, ""},
 		{"MCP 2026-07-28, headers", "A policy looked at a header, and the body said otherwise", nil, "there is no MCP yet"},
 		{"MCP 2026-07-28, cacheScope", "A shared cache had private lists", nil, "there is no MCP yet, and nothing is cached"},

@@ -28,11 +28,14 @@ type act struct {
 // the declared length has been judged, so a client that asked with
 // "Expect: 100-continue" is refused without having sent it.
 func readAct(r *http.Request, out *answer, limit int64) (act, int64, *Error) {
+	unsure := checkFraming(r)
 	if r.Method != http.MethodPost {
-		return act{}, 0, refuse(MethodNotAllowed, "%s is not allowed here; use POST", r.Method)
+		e := refuse(MethodNotAllowed, "%s is not allowed here; use POST", r.Method)
+		e.Last = unsure != nil && unsure.Last
+		return act{}, 0, e
 	}
-	if err := checkHeader(r.Header); err != nil {
-		return act{}, 0, err
+	if unsure != nil {
+		return act{}, 0, unsure
 	}
 	if text := r.Header.Get("Content-Type"); text != "" && text != "application/json" {
 		if media, _, err := mime.ParseMediaType(text); err != nil || media != "application/json" {
@@ -80,22 +83,6 @@ func readBody(body io.Reader, declared, limit int64) ([]byte, error) {
 
 func tooLarge(limit int64) *Error {
 	return refuse(BodyTooLarge, "the body is larger than %d bytes (AGENTGATE_MAX_REQUEST_BODY)", limit)
-}
-
-// checkHeader refuses a header whose name some server behind the gateway could
-// read as another one, and two lengths, which net/http refuses in HTTP/1 alone.
-func checkHeader(h http.Header) *Error {
-	if len(h["Content-Length"]) > 1 {
-		return refuse(BadRequest, "there are two Content-Length fields")
-	}
-	for name := range h {
-		if strings.IndexFunc(name, func(c rune) bool { return c == '_' || c < ' ' || c == 0x7f }) >= 0 {
-			e := refuse(BadRequest, "the header name %.80q has an underscore or a control byte", name)
-			e.Quotes = true
-			return e
-		}
-	}
-	return nil
 }
 
 // decoders are lent, with what they have grown to keep names apart.

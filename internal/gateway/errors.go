@@ -71,6 +71,7 @@ type Error struct {
 	Quota    int64         // of the limit that decided
 	Full     time.Duration // until that limit is whole again; 0: not known
 	Allow    string        // of MethodNotAllowed, the methods; "": POST
+	Last     bool          // of its connection: what follows might be a part of what was refused
 	Err      error
 }
 
@@ -116,7 +117,7 @@ func writeError(w http.ResponseWriter, e *Error, receipt string, jitter func(tim
 		Type: "about:blank", Title: http.StatusText(status), Status: status,
 		Detail: e.Message, Code: e.Code, Limit: e.Limit, Violated: e.Violated, Receipt: receipt,
 	}
-	var room [28]string
+	var room [30]string
 	fields := append(room[:0], "Agentgate-Code", string(e.Code), "Cache-Control", "no-store")
 	if status == http.StatusTooManyRequests {
 		p.Type, p.Title = quotaExceededProblem, "Quota exceeded"
@@ -125,6 +126,9 @@ func writeError(w http.ResponseWriter, e *Error, receipt string, jitter func(tim
 		told := e.Wait + jitter(e.Wait)
 		p.RetryAfterMS = int64((told + time.Millisecond - 1) / time.Millisecond)
 		fields = append(fields, "Retry-After", strconv.FormatInt(wholeSeconds(e.Wait, told), 10), "Retry-After-Ms", strconv.FormatInt(p.RetryAfterMS, 10))
+	}
+	if e.Last {
+		fields = append(fields, "Connection", "close")
 	}
 	// SDKs wait as told up to a minute, and else come back when they please.
 	if e.Never || e.Ran || e.Wait > time.Minute {

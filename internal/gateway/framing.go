@@ -3,17 +3,18 @@ package gateway
 import (
 	"io"
 	"net/http"
+	"strings"
 	"time"
 )
 
 // framed looks after the end of requests, before and after anybody reads them.
 //
-// It ends the connection after a request whose length net/http may have been
-// told in two ways: by chunks and a Content-Length, of which it takes the
-// chunks, or in HTTP/1.0 by chunks, which it does not take. It is right, and it
-// does not tell, so what is asked of those is done for all of their kind (RFC
-// 9112, section 6.1). A proxy in front that went by the other length would
-// otherwise have the gateway take for the next caller's request what was body.
+// It ends the connection after a request in chunks and after one of HTTP/1.0.
+// net/http would take such a one with a Content-Length as well, or in HTTP/1.0
+// chunks for none, and does not tell (RFC 9112, section 6.1): a proxy in front that
+// went by the other length would have the gateway take for the next caller's request
+// what was body. Where connections are those of package hangup it gets none of these,
+// and that one looks for no request behind chunks, whose end it does not know.
 //
 // It bounds how long a body that nobody wants is waited for: net/http reads
 // what is left of a small one before it closes, and a client that asked with
@@ -49,4 +50,50 @@ func (in incoming) Read(p []byte) (int, error) {
 		_ = in.control.SetReadDeadline(deadline(in.stall))
 	}
 	return in.body.Read(p)
+}
+
+// checkFraming refuses what of a request some server, before the gateway or behind it,
+// could read as another one: a name that it takes for another name; two lengths, which
+// net/http refuses in HTTP/1 alone; and content where the method has none, of which some
+// think that it is the next request (RFC 9110, sections 9.3.1 and 9.3.2). Where the end of
+// the request is in doubt by it, nothing that follows on its connection is read; a request
+// of HTTP/2 has its end from its frames.
+func checkFraming(r *http.Request) *Error {
+	if len(r.Header["Content-Length"]) > 1 {
+		return lastIn(r, refuse(BadRequest, "there are two Content-Length fields"))
+	}
+	if r.ContentLength != 0 && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
+		return lastIn(r, refuse(BadRequest, "a %s request has no content; leave it out, or use a method that has some", r.Method))
+	}
+	var odd *Error
+	for name := range r.Header {
+		if name != "Content-Length" && (spells(name, "contentlength") || spells(name, "transferencoding")) {
+			e := lastIn(r, refuse(BadRequest, "the header name %.80q is nearly one that says where a request ends", name))
+			e.Quotes = true
+			return e
+		}
+		if strings.IndexFunc(name, func(c rune) bool { return c == '_' || c < ' ' || c == 0x7f }) >= 0 {
+			odd = refuse(BadRequest, "the header name %.80q has an underscore or a control byte", name)
+			odd.Quotes = true
+		}
+	}
+	return odd
+}
+
+func lastIn(r *http.Request, e *Error) *Error {
+	e.Last = r.ProtoMajor == 1
+	return e
+}
+
+// spells reports whether the letters of a name, whatever stands between them, are these.
+func spells(name, letters string) bool {
+	for _, c := range []byte(name) {
+		if c |= 0x20; 'a' <= c && c <= 'z' {
+			if letters == "" || letters[0] != c {
+				return false
+			}
+			letters = letters[1:]
+		}
+	}
+	return letters == ""
 }

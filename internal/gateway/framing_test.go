@@ -34,11 +34,11 @@ func TestRequestFraming(t *testing.T) {
 	}{
 		{"chunks", head + chunked + "\r\n" + chunk + "0\r\n\r\n" + hidden, 200, true},
 		{"chunks with a trailer", head + chunked + "Trailer: Agentgate-Key\r\n\r\n" + chunk + "0\r\nAgentgate-Key: agw_other\r\nCookie: a=1\r\n\r\n" + hidden, 200, true},
-		{"chunks and the whole length", head + length(fmt.Sprint(len(chunk)+5)) + chunked + "\r\n" + chunk + "0\r\n\r\n" + hidden, 200, true},
-		{"chunks and a longer length", head + chunked + length("4000") + "\r\n" + chunk + "0\r\n\r\n" + hidden, 200, true},
-		{"chunks and a short length", head + length("4") + chunked + "\r\n" + chunk + "0\r\n\r\n" + hidden, 200, true},
+		{"chunks and the whole length", head + length(fmt.Sprint(len(chunk)+5)) + chunked + "\r\n" + chunk + "0\r\n\r\n" + hidden, 400, false},
+		{"chunks and a longer length", head + chunked + length("4000") + "\r\n" + chunk + "0\r\n\r\n" + hidden, 400, false},
+		{"chunks and a short length", head + length("4") + chunked + "\r\n" + chunk + "0\r\n\r\n" + hidden, 400, false},
 		{"chunks of nothing and a length", head + length(n) + chunked + "\r\n0\r\n\r\n" + hidden, 400, false},
-		{"HTTP/1.0 with chunks", strings.Replace(head, "1.1", "1.0", 1) + "Connection: keep-alive\r\n" + length(n) + chunked + "\r\n" + bareCall + hidden, 200, true},
+		{"HTTP/1.0 with chunks", strings.Replace(head, "1.1", "1.0", 1) + "Connection: keep-alive\r\n" + length(n) + chunked + "\r\n" + bareCall + hidden, 400, false},
 		{"two lengths", head + length(n) + length("4") + "\r\n" + bareCall + hidden, 400, false},
 		{"two lengths in one line", head + length(n+", "+n) + "\r\n" + bareCall + hidden, 400, false},
 		{"a negative length", head + length("-1") + "\r\n" + bareCall + hidden, 400, false},
@@ -156,7 +156,7 @@ func TestExpectContinue(t *testing.T) {
 		{"too large", head(g.keys["k"], 50<<20), 413, "body_too_large"},
 		{"not JSON", head(g.keys["k"], 40, "Content-Type: text/plain\r\n"), 415, "bad_request"},
 		{"an odd header", head(g.keys["k"], 40, "X_Y: 1\r\n"), 400, "bad_request"},
-		{"a way in without a body", strings.Replace(head(g.keys["k"], 50<<20), "POST /v1/act", "GET /v1/whoami", 1), 200, ""},
+		{"a way in without a body", strings.Replace(head(g.keys["k"], 50<<20), "POST /v1/act", "GET /v1/whoami", 1), 400, "bad_request"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := g.dial()

@@ -212,7 +212,7 @@ func (g *Gateway) reading(next func(*gin.Context, *Call)) gin.HandlerFunc {
 			writeError(c.Writer, err, "", jitter)
 			return
 		}
-		if err := checkHeader(c.Request.Header); err != nil {
+		if err := checkFraming(c.Request); err != nil {
 			writeError(c.Writer, err, "", jitter)
 			return
 		}

@@ -91,13 +91,13 @@ func (p *proxied) params(judged bool) []byte {
 // readProxied is step 3 of a call by /proxy: all of the request but its body.
 func (g *Gateway) readProxied(call *Call, at *attempt) *Error {
 	p, r, limit := call.proxied, call.In, call.view.settings.MaxRequestBody
+	if err := checkFraming(r); err != nil {
+		return err
+	}
 	if !slices.Contains(relayable, r.Method) {
 		e := refuse(MethodNotAllowed, "%.40q is not relayed", r.Method)
 		e.Allow = strings.Join(relayable, ", ")
 		return e
-	}
-	if err := checkHeader(r.Header); err != nil {
-		return err
 	}
 	if err := cmp.Or(registry.CheckTarget(p.path, strings.TrimPrefix(p.query, "?")), nameable("the service", p.service)); err != nil {
 		return refuse(BadRequest, "%v", err)

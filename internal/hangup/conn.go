@@ -21,6 +21,11 @@
 // it tells. The end comes behind all that was sent, and so not while there is more than
 // the kernel takes either; and an end that is TLS's alone is not seen. HTTP/2 has no such
 // gap and needs none of this.
+//
+// As it is what net/http reads from, it is also where a request is refused that net/http
+// would take and others would take for another one (package http1): that is answered with
+// 400, after the answers to the requests before it, and ends the connection. So no Read
+// goes behind the end of a request.
 package hangup
 
 import (
@@ -28,6 +33,8 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"agentgw/internal/http1"
 )
 
 // most is how many bytes are kept back of what a client sends too early. More are left
@@ -45,6 +52,10 @@ type conn struct {
 	net.Conn
 	watches atomic.Bool // the next Read is the watch, if it is of one byte
 	early   []byte      // of the one that reads
+
+	requests http1.Requests // in what was read
+	refused  error          // there is none in what follows
+	filler   string         // that is still to be read before refused
 }
 
 // Read is called by one goroutine at a time, as net/http does.
@@ -52,10 +63,28 @@ func (c *conn) Read(p []byte) (int, error) {
 	if c.watches.Swap(false) && len(p) == 1 {
 		return c.watch(p)
 	}
-	if len(c.early) > 0 {
-		return c.take(p), nil
+	if len(c.early) > 0 || c.refused != nil {
+		return c.take(p)
 	}
-	return c.Conn.Read(p)
+	n, err := c.Conn.Read(p)
+	passed := c.pass(p[:n])
+	if passed == n {
+		return n, err
+	}
+	c.early = append(c.early, p[passed:n]...)
+	if passed > 0 {
+		return passed, nil
+	}
+	return c.take(p)
+}
+
+// pass is how many of the bytes that come next may be read now.
+func (c *conn) pass(p []byte) (n int) {
+	if n, c.refused = c.requests.Pass(p); c.refused != nil {
+		// Where net/http has less than four bytes of a request it closes without a word.
+		c.filler = "    "
+	}
+	return n
 }
 
 // watch reads until there is an error: the client's end, or the deadline in the past by
@@ -73,15 +102,27 @@ func (c *conn) watch(p []byte) (int, error) {
 	if err := awaitEnd(c.Conn); err != nil {
 		return 0, err
 	}
-	return c.take(p), nil
+	return c.take(p)
 }
 
-func (c *conn) take(p []byte) int {
-	n := copy(p, c.early)
-	if c.early = c.early[n:]; len(c.early) == 0 {
-		c.early = nil
+// take reads what is kept, or what is there for it where no request is in it.
+func (c *conn) take(p []byte) (int, error) {
+	if c.refused == nil {
+		if n := c.pass(c.early[:min(len(p), len(c.early))]); n > 0 {
+			copy(p, c.early[:n])
+			if c.early = c.early[n:]; len(c.early) == 0 {
+				c.early = nil
+			}
+			return n, nil
+		}
 	}
-	return n
+	c.early = nil
+	if c.filler == "" {
+		return 0, c.refused
+	}
+	n := copy(p, c.filler)
+	c.filler = c.filler[n:]
+	return n, nil
 }
 
 // SetReadDeadline may come while a Read is under way, as by net/http it does.
@@ -94,6 +135,7 @@ func (c *conn) SetReadDeadline(t time.Time) error {
 // what he reads is his.
 func (c *conn) SetDeadline(t time.Time) error {
 	c.watches.Store(false)
+	c.requests.Rest()
 	return c.Conn.SetDeadline(t)
 }
 
