@@ -121,7 +121,7 @@ r.yaml:5:59: rules[1].when: is no expression, from character 2 on: there it ends
 }
 
 func TestCheckJSON(t *testing.T) {
-	code, out, _ := runCheck(t, soundRegistry+"tunnels: {allow: [\"a.example:443\"]}\n", nil, "--json", "r.yaml")
+	code, out, _ := runCheck(t, soundRegistry+"tunnels: {allow: [\"10.0.0.1:443\"]}\n", nil, "--json", "r.yaml")
 	var r report
 	if err := json.Unmarshal([]byte(out), &r); err != nil || code != exitDone {
 		t.Fatalf("%d %v %s", code, err, out)
@@ -132,7 +132,7 @@ func TestCheckJSON(t *testing.T) {
 	if !r.OK || len(r.SHA256) != 64 || *r.Keys[0].RPS != 5 || !r.Tenants[0].BurstDefaulted || *r.Tenants[0].MaxInflight != 64 || r.Services[1].RPS != nil {
 		t.Errorf("%s", out)
 	}
-	if diff := cmp.Diff([]string{"r.yaml:15:1: tunnels: this version opens no tunnels"}, r.Warnings); diff != "" {
+	if diff := cmp.Diff([]string{"r.yaml:15:19: tunnels.allow[0]: every tunnel to it will be refused: the address is private, loopback or link-local; if it is meant, add allow_private: true"}, r.Warnings); diff != "" {
 		t.Error(diff)
 	}
 

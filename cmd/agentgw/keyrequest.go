@@ -25,7 +25,7 @@ type keyRequest struct {
 }
 
 // actionPattern is what a pattern over SERVICE.ACTION may consist of.
-var actionPattern = regexp.MustCompile(`^[a-z0-9._*-]+$`)
+var actionPattern = regexp.MustCompile(`^[a-z0-9._:*-]+$`)
 
 // longestLife keeps the end of a key within what the store's nanoseconds hold.
 const longestLife = 100 * 365 * 24 * time.Hour
@@ -118,7 +118,7 @@ func checkServices(services []string, snapshot *registry.Snapshot) error {
 		case name == identity.Everything:
 		case !registry.IsID(name):
 			return fmt.Errorf("%s is not the name of a service", literal.Quote(name))
-		case snapshot != nil && snapshot.Services[name] == nil:
+		case snapshot != nil && !snapshot.Knows(name):
 			return fmt.Errorf("there is no service %q in %s", name, snapshot.File)
 		}
 	}
@@ -151,6 +151,9 @@ func checkActions(k store.Key, snapshot *registry.Snapshot) error {
 
 // covers reports whether the key may call anything that is declared.
 func covers(k *identity.Key, snapshot *registry.Snapshot) bool {
+	if snapshot.Tunnels != nil && k.AllowsService(registry.TunnelService) && (k.AllowsEvery(registry.TunnelService) || slices.ContainsFunc(k.Actions, namesTunnels)) {
+		return true
+	}
 	for name, service := range snapshot.Services {
 		if service.Passthrough && k.AllowsEvery(name) {
 			return true
@@ -163,6 +166,10 @@ func covers(k *identity.Key, snapshot *registry.Snapshot) bool {
 	}
 	return false
 }
+
+// namesTunnels reports whether a pattern is for tunnels. Which hosts below a star of the
+// list it is for cannot be told.
+func namesTunnels(pattern string) bool { return strings.HasPrefix(pattern, registry.TunnelService+".") }
 
 // rate reads --rps and --burst; nil where neither was given.
 func (r *keyRequest) rate() (*registry.Rate, error) {

@@ -29,6 +29,7 @@ import (
 	"agentgw/internal/registry"
 	"agentgw/internal/secret"
 	"agentgw/internal/store"
+	"agentgw/internal/tunnel"
 	"agentgw/internal/vault"
 )
 
@@ -149,6 +150,9 @@ func start(settings *config.Settings, snapshot *registry.Snapshot, read reader, 
 	s.gateway = gateway.New(gateway.Parts{
 		Limiter: s.limiter, Nanos: s.nanos, Receipts: s.receipts, Vault: s.tokens, Connector: vault.NewLinks(s.store, s.tokens, kek),
 		Clock: s.clock, Log: log, Replica: s.replica, UserAgent: "agentgw/" + buildVersion(),
+		Budgets: tunnel.NewBudgets(settings.RateTableSize, func() {
+			log.Warn("a limiter table is full; new entries share one", "table", ratelimit.KindTunnelBytes.String())
+		}),
 		Salts: s.salts, Pseudonyms: identity.NewPseudonyms(kek.DeriveKey("foreign-credentials")), Tokens: oidc.NewIssuers(gateway.NewTransport, s.clock, log),
 		Decided: func(service string, code gateway.Code, limit string) {
 			s.metrics.Decided(service, string(code), limit)
@@ -288,15 +292,23 @@ func (s *server) stop(hurry context.Context) {
 	s.drain()
 	ctx, cancel := context.WithTimeout(hurry, s.settings.DrainTimeout)
 	defer cancel()
-	if s.agents.Shutdown(ctx) != nil {
+	if s.ended(ctx) != nil {
 		s.gateway.Cut()
 		last, end := context.WithTimeout(context.Background(), 2*time.Second)
 		defer end()
-		if s.agents.Shutdown(last) != nil {
+		if s.ended(last) != nil {
 			_ = s.agents.Close()
 		}
 	}
 	s.close()
+}
+
+// ended waits until no call is under way, and takes no new connections.
+func (s *server) ended(ctx context.Context) error {
+	if err := s.agents.Shutdown(ctx); err != nil {
+		return err
+	}
+	return s.gateway.Wait(ctx)
 }
 
 // close lets everything go that start has made, in whatever state it is.

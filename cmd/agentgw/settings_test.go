@@ -63,14 +63,14 @@ func TestSettingsAndTheirRegistry(t *testing.T) {
 	}
 }
 
-// A section that is read but not acted upon is said at every start: to whoever collects a
+// What is said in vain is said at every start: to whoever collects a
 // log of JSON as a line of that.
 func TestSettingsWarn(t *testing.T) {
 	t.Chdir(t.TempDir())
-	if err := os.WriteFile("registry.yaml", []byte("tunnels: {allow: [\"a.example:443\"]}\n"), 0o600); err != nil {
+	if err := os.WriteFile("registry.yaml", []byte("tunnels: {allow: [\"10.0.0.1:443\"]}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	const warning = "registry.yaml:1:1: tunnels: this version opens no tunnels"
+	const warning = "registry.yaml:1:19: tunnels.allow[0]: every tunnel to it will be refused: the address is private, loopback or link-local; if it is meant, add allow_private: true"
 	said := func(format string) string {
 		var errs bytes.Buffer
 		c := &cli{stderr: &errs, environ: []string{"AGENTGATE_LOG_FORMAT=" + format}}

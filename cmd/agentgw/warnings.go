@@ -15,14 +15,14 @@ import (
 )
 
 // warnings lists what a sound registry says in vain, in the order of the file:
-// what this version does not act upon, services that can never be called, and issuers
+// services and tunnels that can never be had, and issuers
 // whose callers can call nothing.
 // Of none, where snapshot is nil.
 func warnings(snapshot *registry.Snapshot) registry.Problems {
 	if snapshot == nil {
 		return nil
 	}
-	list := snapshot.Unserved()
+	var list registry.Problems
 	for _, name := range slices.Sorted(maps.Keys(snapshot.Services)) {
 		service := snapshot.Services[name]
 		if service.AllowPrivate || !private(service.BaseURL.Hostname()) {
@@ -30,6 +30,14 @@ func warnings(snapshot *registry.Snapshot) registry.Problems {
 		}
 		list = append(list, registry.NewProblem(service.BaseURLPos, "services."+name+".base_url",
 			"every call will be refused: the address is private, loopback or link-local; if it is meant, add allow_private: true"))
+	}
+	if t := snapshot.Tunnels; t != nil && !t.AllowPrivate {
+		for i, to := range t.Allow {
+			if h, err := registry.ParseHostPort(strings.TrimPrefix(to, "*.")); err == nil && private(h.Host) {
+				list = append(list, registry.NewProblem(t.AllowPos[i], fmt.Sprintf("tunnels.allow[%d]", i),
+					"every tunnel to it will be refused: the address is private, loopback or link-local; if it is meant, add allow_private: true"))
+			}
+		}
 	}
 	for i := range snapshot.Issuers {
 		issuer, path := &snapshot.Issuers[i], fmt.Sprintf("issuers[%d]", i)

@@ -27,13 +27,14 @@ services:
   i: {base_url: "http://8.8.8.8"}
   j: {base_url: "http://internal.example"}
   k: {base_url: "http://localhost.example"}
-tunnels: {allow: ["a.example:443"]}
+tunnels: {allow: ["a.example:443", "[::1]:443", "*.localhost:80", "8.8.8.8:443"]}
 `
 	const what = ".base_url: every call will be refused: the address is private, loopback or link-local; if it is meant, add allow_private: true"
+	const tunnel = ": every tunnel to it will be refused: the address is private, loopback or link-local; if it is meant, add allow_private: true"
 	want := []string{
 		"r.yaml:4:15: services.a" + what, "r.yaml:5:17: services.b" + what, "r.yaml:6:17: services.c" + what, "r.yaml:7:17: services.d" + what,
 		"r.yaml:8:17: services.e" + what, "r.yaml:9:17: services.f" + what, "r.yaml:10:17: services.g" + what,
-		"r.yaml:15:1: tunnels: this version opens no tunnels",
+		"r.yaml:15:36: tunnels.allow[1]" + tunnel, "r.yaml:15:49: tunnels.allow[2]" + tunnel,
 	}
 	got, problems := checked(t, file)
 	if diff := cmp.Diff(want, got.Warnings); diff != "" || problems != nil {

@@ -20,7 +20,7 @@ var arrows = map[string][]string{
 	"config":      {"literal", "secret"},
 	"delegation":  nil,
 	"explain":     nil,
-	"gateway":     {"config", "delegation", "explain", "identity", "literal", "oauth", "oidc", "ratelimit", "receipts", "redact", "registry", "rules", "vault"},
+	"gateway":     {"config", "delegation", "explain", "identity", "literal", "oauth", "oidc", "ratelimit", "receipts", "redact", "registry", "rules", "tunnel", "vault"},
 	"hangup":      {"http1"},
 	"http1":       nil,
 	"identity":    {"secret"},
@@ -35,6 +35,7 @@ var arrows = map[string][]string{
 	"secret":      nil,
 	"store":       nil,
 	"tools":       nil,
+	"tunnel":      nil,
 	"vault":       {"oauth", "redact", "secret", "store"},
 	"limitertest": {"ratelimit"}, // the suites that any implementation runs
 	"storetest":   {"store"},

@@ -14,14 +14,16 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"agentgw/internal/identity"
+	"agentgw/internal/registry"
 )
 
 // act is the body of POST /v1/act.
 type act struct {
 	Service, Action, Principal string
-	Params                     []byte // the object as it was sent; nil where none was
-	size                       int64  // of the whole body
-	unmatched                  bool   // a request of /proxy that is no action; Action is anyAction
+	Params                     []byte             // the object as it was sent; nil where none was
+	size                       int64              // of the whole body
+	unmatched                  bool               // a request of /proxy that is no action; Action is anyAction
+	to                         *registry.HostPort // where a tunnel is to lead; nil: it is none
 }
 
 // readAct reads and bounds the body of an act. Nothing of it is read before

@@ -94,6 +94,9 @@ type calls struct {
 	set      map[string]*running
 	draining bool
 	blocked  map[string]bool // tenants
+
+	staying int           // see stay
+	left    chan struct{} // closed when nobody is; nil: nobody waits for it
 }
 
 // add counts a call among those under way. One that was admitted just before its
@@ -184,6 +187,43 @@ func (c *calls) drain() (streams, others int) {
 		}
 	})
 	return streams, others
+}
+
+// stay and leave are around a call whose handler takes the connection over from net/http,
+// which then does not wait for it when it shuts down.
+func (c *calls) stay() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.staying++
+}
+
+func (c *calls) leave() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.staying--; c.staying == 0 && c.left != nil {
+		close(c.left)
+		c.left = nil
+	}
+}
+
+// wait returns when nobody stays, or with the error of ctx.
+func (c *calls) wait(ctx context.Context) error {
+	c.mu.Lock()
+	if c.staying == 0 {
+		c.mu.Unlock()
+		return nil
+	}
+	if c.left == nil {
+		c.left = make(chan struct{})
+	}
+	left := c.left
+	c.mu.Unlock()
+	select {
+	case <-left:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 func (c *calls) isDraining() bool {

@@ -137,6 +137,9 @@ func writeError(w http.ResponseWriter, e *Error, receipt string, jitter func(tim
 	if status == http.StatusUnauthorized {
 		fields = append(fields, "Www-Authenticate", `Bearer realm="agentgate"`)
 	}
+	if status == http.StatusProxyAuthRequired {
+		fields = append(fields, "Proxy-Authenticate", `Basic realm="agentgate"`)
+	}
 	if status == http.StatusMethodNotAllowed {
 		fields = append(fields, "Allow", cmp.Or(e.Allow, http.MethodPost))
 	}

@@ -47,6 +47,17 @@ func tell(out *answer, v ratelimit.Verdict, uses []ratelimit.Use) {
 	h[policyField], h[stateField] = values[:1:1], values[1:]
 }
 
+// tellReading adds one limit to the RateLimit fields, which have the key's by now.
+func tellReading(out *answer, r ratelimit.Reading) {
+	h := out.Header()
+	if len(h[policyField]) == 1 {
+		h[policyField] = []string{string(appendPolicy([]byte(h[policyField][0]), r))}
+		h[stateField] = []string{string(appendState([]byte(h[stateField][0]), r))}
+		return
+	}
+	h[policyField], h[stateField] = []string{string(appendPolicy(nil, r))}, []string{string(appendState(nil, r))}
+}
+
 func reads(v ratelimit.Verdict, kind ratelimit.Kind) bool {
 	for r := range v.Readings() {
 		if r.Kind == kind {

@@ -27,6 +27,7 @@ var (
 	errBlocked     = errors.New("the tenant was blocked")
 	errUndelegated = errors.New("the delegation was revoked or is over")
 	errGone        = errors.New("the key was revoked, taken away or has expired")
+	errBudget      = errors.New("the caller's bytes of tunnels are used up")
 )
 
 // forward calls the upstream and relays its answer. The end of the answer is
@@ -177,11 +178,13 @@ func brokenBy(upstream, client context.Context, out *answer, upload error) recei
 		return receipts.Blocked
 	case errors.Is(cause, errGone), errors.Is(cause, errUndelegated):
 		return receipts.Revoked
+	case errors.Is(cause, errBudget):
+		return receipts.Budget
 	case errors.Is(cause, errStreamIdle), errors.Is(cause, errStreamMax), errors.Is(cause, errFirstByte):
 		return receipts.Timeout
 	case out.stall.cut(), errors.Is(upload, os.ErrDeadlineExceeded):
 		return receipts.SlowClient
-	case upload != nil, client.Err() != nil, out.failed != nil:
+	case upload != nil, client.Err() != nil, out.failed != nil, errors.Is(context.Cause(upstream), errClient):
 		return receipts.ClientCancelled
 	}
 	return receipts.UpstreamAborted
@@ -201,7 +204,9 @@ func (g *Gateway) upstreamError(ctx context.Context, call *Call, service *regist
 	case errors.Is(cause, errBlocked):
 		return &Error{Code: TenantBlocked, Message: "the operator has blocked this tenant", Never: true, Ran: true}
 	case errors.Is(cause, errGone):
-		return &Error{Code: Unauthenticated, Message: unauthenticated, Ran: true}
+		e := call.unauthenticated()
+		e.Ran = true
+		return e
 	case errors.Is(cause, errUndelegated):
 		return &Error{Code: DelegationInvalid, Message: notDelegated, Ran: true}
 	case errors.Is(broke, errOverLimit):

@@ -27,6 +27,7 @@ import (
 	"agentgw/internal/oidc"
 	"agentgw/internal/ratelimit"
 	"agentgw/internal/receipts"
+	"agentgw/internal/tunnel"
 	"agentgw/internal/vault"
 )
 
@@ -111,6 +112,8 @@ type Parts struct {
 	Salts     Salts
 	// Pseudonyms name the callers of open services.
 	Pseudonyms *identity.Pseudonyms
+	// Budgets count what flows through tunnels.
+	Budgets *tunnel.Budgets
 	// Tokens know the keys of the issuers whose tokens are taken; nil: none is.
 	Tokens *oidc.Issuers
 	// Decided is told of every call, and of every other request that the first
@@ -150,6 +153,7 @@ type Gateway struct {
 	waited     func(string, time.Duration)
 	unrecorded func()
 	observed   func(string)
+	budgets    *tunnel.Budgets
 	public     *http.Transport
 	private    *http.Transport
 	answers    buffers
@@ -165,15 +169,21 @@ func New(p Parts) *Gateway {
 		limiter: p.Limiter, nanos: p.Nanos, receipts: p.Receipts, vault: p.Vault, connector: p.Connector,
 		clock: p.Clock, log: p.Log, replica: p.Replica, userAgent: p.UserAgent, salts: p.Salts, tokens: p.Tokens, pseudonyms: p.Pseudonyms,
 		decided: p.Decided, answered: p.Answered, waited: p.Waited, unrecorded: p.Unrecorded, observed: p.Observed,
-		public: NewTransport(false), private: NewTransport(true),
+		budgets: p.Budgets,
+		public:  NewTransport(false), private: NewTransport(true),
 		answers: buffers{size: answerBuffer}, events: buffers{size: eventBuffer},
 	}
 }
 
 // Drain refuses new calls and those that wait for a slot, and asks streams to end at
 // their next event border. Calls that end by themselves go on. It counts both. Wait for them with
-// http.Server.Shutdown.
+// http.Server.Shutdown, and then Wait.
 func (g *Gateway) Drain() (streams, others int) { return g.running.drain() }
+
+// Wait returns when no call is under way that has taken its connection over from net/http,
+// which http.Server.Shutdown does not wait for; or with the error of ctx. Call it when no
+// new ones can come.
+func (g *Gateway) Wait(ctx context.Context) error { return g.running.wait(ctx) }
 
 // Block ends every call of a tenant, named by its partition key, that is under
 // way or admitted already, and counts those under way. To refuse later ones is

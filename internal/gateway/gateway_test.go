@@ -29,6 +29,7 @@ import (
 	"agentgw/internal/receipts"
 	"agentgw/internal/registry"
 	"agentgw/internal/rules"
+	"agentgw/internal/tunnel"
 	"agentgw/internal/vault"
 )
 
@@ -255,7 +256,7 @@ func (s setup) world(t testing.TB, upstream http.HandlerFunc, keys ...*identity.
 		ledger: &ledger{}, keys: map[string]string{}, decided: map[string]int{},
 		settings: &config.Settings{
 			RateKeyRPS: 20, RateKeyBurst: 40, RateTenantRPS: 100, RateTenantBurst: 200, TenantMaxInflight: 32,
-			KeyMaxPrincipals: 64, RateAuthPerMinute: 60, MaxRequestBody: 1 << 20, ReceiptIntent: "always",
+			KeyMaxPrincipals: 64, RateTableSize: 100000, RateAuthPerMinute: 60, MaxRequestBody: 1 << 20, ReceiptIntent: "always",
 			ReceiptOnFailure: "refuse", StreamIdle: 5 * time.Minute, ClientStall: 30 * time.Second,
 		},
 	}
@@ -308,6 +309,7 @@ func (s setup) world(t testing.TB, upstream http.HandlerFunc, keys ...*identity.
 	w.gateway = gateway.New(gateway.Parts{
 		Limiter: w.limiter, Nanos: w.nanos, Receipts: w.ledger, Vault: s.vault, Clock: clock,
 		Log: slog.New(slog.NewTextHandler(&w.logged, &slog.HandlerOptions{Level: s.level})), Replica: "r", UserAgent: "agentgw/test", Salts: &w.salts,
+		Budgets:    tunnel.NewBudgets(w.settings.RateTableSize, nil),
 		Pseudonyms: identity.NewPseudonyms([32]byte{1}),
 		Tokens:     oidc.NewIssuers(gateway.NewTransport, w.clock, slog.New(slog.NewTextHandler(&w.logged, nil))),
 		Decided:    w.count, Answered: func(string, time.Duration) {}, Unrecorded: func() { w.lost.Add(1) },

@@ -57,19 +57,27 @@ func guardDial(_, address string, _ syscall.RawConn) error {
 	return nil
 }
 
+// dialTimeout is how long a connection may take to be made.
+const dialTimeout = 10 * time.Second
+
+// newDialer returns what dials where the guard lets it, and everywhere where allowPrivate.
+func newDialer(allowPrivate bool) *net.Dialer {
+	dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}
+	if !allowPrivate {
+		dialer.Control = guardDial
+	}
+	return dialer
+}
+
 // NewTransport returns a transport that dials what the guard lets it, and
 // everything where allowPrivate: for services, and for whatever else the gateway
 // calls by an address of the registry. It follows no redirect, as no transport does.
 // Of services there are two: were there one, a service without allow_private could
 // be handed a pooled connection that another service was allowed to open.
 func NewTransport(allowPrivate bool) *http.Transport {
-	dialer := &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 15 * time.Second}
-	if !allowPrivate {
-		dialer.Control = guardDial
-	}
 	return &http.Transport{
 		Proxy:                  nil, // never from the environment: it would bypass the guard
-		DialContext:            dialer.DialContext,
+		DialContext:            newDialer(allowPrivate).DialContext,
 		ForceAttemptHTTP2:      true,
 		DisableCompression:     true, // what the upstream sent is what the agent gets
 		MaxIdleConnsPerHost:    256,

@@ -15,7 +15,7 @@ import (
 // whoever sends both might have meant the other. A token that is not valid is not
 // looked at beside a valid key, and why it is not is for the log alone.
 func (g *Gateway) caller(call *Call, now time.Time) (*identity.Secret, error) {
-	key, err := call.view.keys.Authenticate(call.In.Header, now)
+	key, err := call.view.keys.Authenticate(call.credentials(), now)
 	if open := call.open(); open != "" {
 		if key == nil && errors.Is(err, identity.ErrUnauthenticated) {
 			return g.openCaller(call, open, now)
@@ -25,7 +25,7 @@ func (g *Gateway) caller(call *Call, now time.Time) (*identity.Secret, error) {
 	if call.view.tokens == nil || err != nil && !errors.Is(err, identity.ErrUnauthenticated) {
 		return key, err
 	}
-	text, ok := identity.Token(call.In.Header)
+	text, ok := identity.Token(call.credentials())
 	if !ok {
 		return key, err
 	}

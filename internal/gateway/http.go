@@ -43,6 +43,10 @@ func (g *Gateway) Handler() http.Handler {
 		writeError(c.Writer, e, "", jitter)
 	}))
 	return g.framed(g.recovered(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if tunnels(r) {
+			g.connect(w.(*answer), r)
+			return
+		}
 		// Of whatever method: gin knows nine of them, and no path by any other.
 		if r.URL.EscapedPath() == "/v1/act" {
 			g.serveCall(w.(*answer), g.call(r))
@@ -178,7 +182,7 @@ func levelOf(e *Error) slog.Level {
 // known is the service's name for a metric: one that the registry has, or "",
 // so that what strangers write makes no series.
 func (g *Gateway) known(call *Call) string {
-	if call.view.registry.Services[call.Act.Service] == nil {
+	if call.tunnel == nil && call.view.registry.Services[call.Act.Service] == nil {
 		return ""
 	}
 	return call.Act.Service

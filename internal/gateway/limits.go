@@ -36,7 +36,7 @@ func (g *Gateway) identify(call *Call, at *attempt) *Error {
 		e.Message = fmt.Sprintf("more than %d failed authentications a minute from this address; wait, or send a valid key, which is never refused for them", call.view.settings.RateAuthPerMinute)
 		return e
 	}
-	return refuse(Unauthenticated, unauthenticated)
+	return call.unauthenticated()
 }
 
 // identifyAgain is step 1 for a call that may have been kept waiting since: its key
@@ -44,7 +44,7 @@ func (g *Gateway) identify(call *Call, at *attempt) *Error {
 // as it was when the call came.
 func (g *Gateway) identifyAgain(call *Call) *Error {
 	if g.current.Load().secret(call, g.clock.Now()) == nil {
-		return refuse(Unauthenticated, unauthenticated)
+		return call.unauthenticated()
 	}
 	return nil
 }
@@ -90,7 +90,9 @@ func (g *Gateway) admit(call *Call, service *registry.Service, action *registry.
 	limits := call.view.services[service.Name]
 	call.uses = g.uses(call, action, tenant)
 	call.nested = g.isNested(call, tenant)
-	ticket, place, v := g.limiter.Enter(charge, call.admission(limits), call.queue(), g.nanos.Nanos())
+	needs, budget := call.admission(limits), g.budget(call)
+	needs.TunnelBytes = budget.Exhausted()
+	ticket, place, v := g.limiter.Enter(charge, needs, call.queue(), g.nanos.Nanos())
 	if v.Outcome == ratelimit.Queued {
 		var err *Error
 		if ticket, v, err = g.wait(call, place, v, at); err != nil {
@@ -100,6 +102,7 @@ func (g *Gateway) admit(call *Call, service *registry.Service, action *registry.
 	if call.Key.Open == "" { // RateLimit fields are for who has a key
 		tell(out, v, call.uses)
 	}
+	tellBudget(out, call, budget)
 	if v.Outcome != ratelimit.Admitted {
 		return ticket, g.refusal(call, v)
 	}
@@ -155,6 +158,8 @@ func (g *Gateway) refusal(call *Call, v ratelimit.Verdict) *Error {
 		e.Never = v.Never
 	case v.Limit == ratelimit.KindRule:
 		e.Limit, e.Message = v.Rule, ruleRefusal(call, v)
+	case v.Limit == ratelimit.KindTunnelBytes:
+		e.Quota, e.Full, e.Message = call.tunnel.limit.Bytes, v.Wait, budgetRefusal(call, v)
 	case v.Limit == ratelimit.KindKey && starved:
 		e.Message = fmt.Sprintf("this key was refused for want of an in-flight place more often than ten times its limit, a burst of %s refilled over %s; from here on it pays for each such refusal: wait %s, and call again when a call or stream has ended", plural(reading.Quota, "call"), literal.Span(reading.Window), inWords(v.Wait))
 	default:

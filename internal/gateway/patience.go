@@ -104,14 +104,24 @@ func (p *patience) follow(now time.Time, idle, most time.Duration) {
 
 // heard is that something came.
 func (p *patience) heard() {
-	if p.idle <= 0 {
-		return
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.silence.at.IsZero() {
 		p.silence.at = p.clock.Now().Add(p.idle)
 	}
+}
+
+// linger bears silence for as long as d from now on, if that is less than is borne; 0 is
+// no less.
+func (p *patience) linger(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if d <= 0 || p.over || p.idle > 0 && p.idle <= d {
+		return
+	}
+	now := p.clock.Now()
+	p.idle, p.silence = d, bound{now.Add(d), errStreamIdle}
+	p.setLocked(now)
 }
 
 // stop is that there is nothing to end any more.

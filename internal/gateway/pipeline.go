@@ -20,7 +20,8 @@ type Call struct {
 	Key       *identity.Key
 	secret    *identity.Secret // of Key, that came with the call
 	Act       act
-	proxied   *proxied          // nil: it came as an act
+	proxied   *proxied          // nil: it did not come by /proxy
+	tunnel    *tunnelled        // nil: it is no CONNECT
 	unfit     error             // what is wrong with the parameters of one that did not; nil before it was read
 	view      *view             // the one registry snapshot that decides this call
 	account   *account          // of Key, in view
@@ -90,7 +91,11 @@ func (g *Gateway) steps(call *Call, out *answer, at *attempt) *Error {
 		return err
 	}
 	at.name(out) // of its intent; or not at all, if it could not be recorded and the operator lets that pass
-	err = g.forward(call, service, target, credential, out, at, func() { ticket.Release() })
+	if call.tunnel != nil {
+		err = g.runTunnel(call, out, at, func() { ticket.Release() })
+	} else {
+		err = g.forward(call, service, target, credential, out, at, func() { ticket.Release() })
+	}
 	if err != nil && err.Code == TenantBlocked && !out.begun { // which came when it was admitted already
 		g.noteRefusal(call, err)
 	}
@@ -114,8 +119,11 @@ func (g *Gateway) ask(call *Call, out *answer, at *attempt) (*registry.Service, 
 
 // read is step 3: the request, read and bounded.
 func (g *Gateway) read(call *Call, out *answer, at *attempt) *Error {
-	if call.proxied != nil {
+	switch {
+	case call.proxied != nil:
 		return g.readProxied(call, at)
+	case call.tunnel != nil:
+		return readTunnel(call, at)
 	}
 	body, n, err := readAct(call.In, out, call.view.settings.MaxRequestBody)
 	at.record.In = n
@@ -142,6 +150,9 @@ func outOfScope(a act) *Error {
 // whether it exists. A request of /proxy that is none of the service's actions has
 // anyAction, and no action: it wants a service that lets such pass, and a key for all of it.
 func authorize(in *registry.Snapshot, key *identity.Key, a act) (*registry.Service, *registry.Action, *Error) {
+	if a.to != nil {
+		return authorizeTunnel(in, key, a)
+	}
 	if !key.AllowsService(a.Service) {
 		return nil, nil, refuse(ScopeDenied, "this key may not call the service %q", a.Service)
 	}
@@ -167,19 +178,30 @@ func authorize(in *registry.Snapshot, key *identity.Key, a act) (*registry.Servi
 	if key.Open != "" && a.Principal != "" {
 		return nil, nil, refuse(ScopeDenied, "who comes to an open service without a gateway key acts for nobody: leave Agentgate-On-Behalf-Of out, or send a key")
 	}
-	if !key.AllowsUser(a.Principal) {
-		if a.Principal == "" {
-			return nil, nil, refuse(ScopeDenied, "this key acts for named people only; say for whom in on_behalf_of")
-		}
-		return nil, nil, refuse(ScopeDenied, "this key may not act for %q", a.Principal)
+	if err := mayActFor(key, a.Principal); err != nil {
+		return nil, nil, err
 	}
 	return service, action, nil
 }
 
+// mayActFor is the last part of step 4.
+func mayActFor(key *identity.Key, principal string) *Error {
+	switch {
+	case key.AllowsUser(principal):
+		return nil
+	case principal == "":
+		return refuse(ScopeDenied, "this key acts for named people only; say for whom in on_behalf_of")
+	}
+	return refuse(ScopeDenied, "this key may not act for %q", principal)
+}
+
 // buildTarget is step 8.
 func buildTarget(call *Call, service *registry.Service, action *registry.Action) (*registry.Target, *Error) {
-	if call.proxied != nil {
+	switch {
+	case call.proxied != nil:
 		return proxiedTarget(call, service)
+	case call.tunnel != nil:
+		return &registry.Target{Method: call.In.Method}, nil
 	}
 	target, err := action.Target(call.Act.Params)
 	if err != nil {

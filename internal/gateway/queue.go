@@ -79,7 +79,7 @@ func (g *Gateway) wait(call *Call, place *ratelimit.Place, v ratelimit.Verdict, 
 	case errors.Is(cause, errShutdown):
 		return ratelimit.Ticket{}, v, draining()
 	case errors.Is(cause, errGone):
-		return ratelimit.Ticket{}, v, refuse(Unauthenticated, unauthenticated)
+		return ratelimit.Ticket{}, v, call.unauthenticated()
 	case errors.Is(cause, errBlocked):
 		return ratelimit.Ticket{}, v, &Error{Code: TenantBlocked, Message: tenantBlocked, Never: true}
 	}

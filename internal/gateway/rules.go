@@ -53,7 +53,10 @@ func (g *Gateway) uses(call *Call, action *registry.Action, tenant string) []rat
 // asked is what a call is for: the method and the path of its action, or, where it has
 // none, those of the request.
 func (call *Call) asked(action *registry.Action) (method, path string) {
-	if action == nil {
+	switch {
+	case call.tunnel != nil:
+		return call.In.Method, ""
+	case action == nil:
 		return call.In.Method, call.proxied.path
 	}
 	return action.Method, action.Path()

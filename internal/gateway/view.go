@@ -185,6 +185,9 @@ func newView(settings *config.Settings, snapshot *registry.Snapshot, effective *
 		}
 		v.services[name] = s
 	}
+	if snapshot.Tunnels != nil {
+		v.services[registry.TunnelService] = &service{name: registry.TunnelService, slots: ratelimit.NewService(registry.TunnelService, 0)}
+	}
 
 	tenants := map[identity.Tenant]*ratelimit.Ref{}
 	tenant := func(t identity.Tenant) *ratelimit.Ref {

@@ -139,6 +139,9 @@ func (c *conn) SetDeadline(t time.Time) error {
 	return c.Conn.SetDeadline(t)
 }
 
+// NetConn is the connection below, for who has taken this one over from net/http.
+func (c *conn) NetConn() net.Conn { return c.Conn }
+
 // CloseWrite is how net/http ends a connection whose client is still sending.
 func (c *conn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {

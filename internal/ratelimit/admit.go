@@ -23,6 +23,10 @@ type Admission struct {
 	// Uses are the rules that the call meets, each at most once. Admit says in
 	// them how they stand.
 	Uses []Use
+	// TunnelBytes is how long the call has to wait for bytes that it needs and its
+	// caller has used up, which refuses it as a bucket does; 0: it needs none, or there
+	// are some. They are counted elsewhere, as they flow, and Admit takes none.
+	TunnelBytes time.Duration
 	// Process is the cap of calls in flight of the whole process; 0 is none.
 	Process int64
 	// Under is what the caps of tenant, service and process are of. Where others
@@ -165,6 +169,9 @@ func (l *Local) decide(v *Verdict, a *Admission, service *pool, stands standing,
 	}
 	if len(a.Uses) > 0 {
 		l.askRules(v, a.Uses, now)
+	}
+	if a.TunnelBytes > 0 {
+		v.refuse(RateLimited, KindTunnelBytes, a.TunnelBytes)
 	}
 	used := tenant.inUseLocked(own)
 	switch stands {

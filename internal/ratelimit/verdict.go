@@ -11,12 +11,13 @@ type Kind uint8
 
 // The kinds, in the order in which they are reported. The last three are slots.
 const (
-	KindKey     Kind = iota + 1 // a key's bucket
-	KindCaller                  // the bucket of a caller of an open service
-	KindAddress                 // a client address's bucket
-	KindTenant                  // a tenant's bucket
-	KindService                 // the bucket of one key at one service
-	KindRule                    // a rule's windows
+	KindKey         Kind = iota + 1 // a key's bucket
+	KindCaller                      // the bucket of a caller of an open service
+	KindAddress                     // a client address's bucket
+	KindTenant                      // a tenant's bucket
+	KindService                     // the bucket of one key at one service
+	KindRule                        // a rule's windows
+	KindTunnelBytes                 // what a caller's tunnels may carry; counted elsewhere
 	KindTenantSlots
 	KindServiceSlots
 	KindProcessSlots
@@ -47,6 +48,8 @@ func (k Kind) String() string {
 		return "service"
 	case KindRule:
 		return "rule"
+	case KindTunnelBytes:
+		return "tunnel_bytes"
 	case KindProcessSlots:
 		return "process"
 	}

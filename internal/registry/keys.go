@@ -7,6 +7,7 @@ import (
 	"path"
 	"regexp"
 	"slices"
+	"strings"
 
 	"agentgw/internal/literal"
 
@@ -111,7 +112,7 @@ func (r *reader) starOrNames(e entry) []string {
 func (r *reader) keyServices(e entry, s *Snapshot) []string {
 	list := r.starOrNames(e)
 	for i, name := range list {
-		if name != "*" && s.Services[name] == nil && !r.servicesLost {
+		if name != "*" && !s.Knows(name) && !r.servicesLost {
 			at := entry{value: e.value, path: e.path}
 			if len(e.value.Content) == len(list) {
 				at = entry{value: e.value.Content[i], path: fmt.Sprintf("%s[%d]", e.path, i)}
@@ -122,7 +123,7 @@ func (r *reader) keyServices(e entry, s *Snapshot) []string {
 	return list
 }
 
-var patternPattern = regexp.MustCompile(`^[a-z0-9._*-]+$`)
+var patternPattern = regexp.MustCompile(`^[a-z0-9._:*-]+$`) // a colon as in tunnels.HOST:PORT
 
 func (r *reader) keyActions(e entry, s *Snapshot) []string {
 	var list []string
@@ -140,12 +141,16 @@ func (r *reader) keyActions(e entry, s *Snapshot) []string {
 
 // reaches reports whether a pattern SERVICE.ACTION can match anything that is
 // declared. A service with passthrough also has calls without an action's
-// name, which SERVICE.* covers.
+// name, which SERVICE.* covers. Of a pattern that begins with tunnels. it cannot be told
+// which of the hosts below a star it is for.
 func (s *Snapshot) reaches(pattern string) bool {
 	match := func(name string) bool {
 		// Ids have no slash, which is the one letter that * would not cover.
 		ok, err := path.Match(pattern, name)
 		return ok && err == nil
+	}
+	if s.Tunnels != nil && (match(TunnelService+".") || strings.HasPrefix(pattern, TunnelService+".")) {
+		return true
 	}
 	for name, service := range s.Services {
 		if service.Passthrough && match(name+".") {

@@ -129,25 +129,6 @@ func TestWholeFile(t *testing.T) {
 	}
 }
 
-// What this version reads and does not act upon is said, not passed over.
-func TestUnserved(t *testing.T) {
-	var paths []string
-	for _, p := range load(t, "testdata/whole.yaml").Unserved() {
-		paths = append(paths, p.Path)
-	}
-	if diff := cmp.Diff([]string{"tunnels"}, paths); diff != "" {
-		t.Error(diff)
-	}
-	s, err := registry.Parse("r", []byte("rules: []\nidentity_limits: {}\ntunnels: {}\nissuers: []\n"))
-	if err != nil || s.Unserved() != nil {
-		t.Error(err, s.Unserved())
-	}
-	s, err = registry.Parse("r", []byte("services: {a: {base_url: http://a.example, dialect: openai, passthrough: true}}\n"))
-	if err != nil || len(s.Unserved()) != 0 {
-		t.Error(err, s.Unserved())
-	}
-}
-
 // The sample that `agentgw serve` finds at the root must be sound.
 func TestSample(t *testing.T) {
 	s := load(t, "../../registry.yaml")
@@ -157,9 +138,6 @@ func TestSample(t *testing.T) {
 	}
 	if _, err := s.Effective(registry.Defaults{KeyRPS: 20, KeyBurst: 40, TenantRPS: 100, TenantBurst: 200, TenantMaxInflight: 32}); err != nil {
 		t.Error(err)
-	}
-	if list := s.Unserved(); list != nil {
-		t.Error(list)
 	}
 }
 

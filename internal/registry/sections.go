@@ -34,9 +34,15 @@ func (r *reader) snapshot(root *yaml.Node) *Snapshot {
 			s.Tenants[t.name] = r.tenant(t)
 		}
 	}
+	if e, ok := o.get("tunnels"); ok {
+		s.Tunnels = r.tunnels(e)
+	}
 	if e, ok := o.get("services"); ok {
 		for _, t := range r.entries(e.value, e.path) {
 			r.idName(t)
+			if t.name == TunnelService && s.Tunnels != nil {
+				r.fail(t.key, t.path, "tunnels have this name in the scopes of keys; give the service another, or leave the section tunnels out")
+			}
 			s.Services[t.name] = r.service(t)
 		}
 	}
@@ -45,9 +51,6 @@ func (r *reader) snapshot(root *yaml.Node) *Snapshot {
 	}
 	if e, ok := o.get("issuers"); ok {
 		s.Issuers = r.issuers(e, s)
-	}
-	if e, ok := o.get("tunnels"); ok {
-		s.Tunnels = r.tunnels(e)
 	}
 	if e, ok := o.get("identity_limits"); ok {
 		s.IdentityLimits = r.identityLimits(e)

@@ -249,16 +249,6 @@ func (i *Issuer) Grants() []*Grant {
 	return append(list, &i.Grant)
 }
 
-// Tunnels says which hosts CONNECT may reach.
-type Tunnels struct {
-	Allow          []string // host:port; a leading *. stands for any subdomain
-	BytesPerWindow int64    // 0: no byte limit
-	Window         time.Duration
-	OnExhausted    string // finish or cut
-	AllowPrivate   bool
-	Pos            Position
-}
-
 // What a rule counts, besides a number that an expression takes from the call.
 const (
 	CountRequests = "requests"
