@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -129,7 +130,7 @@ func (c *cli) tabulate(rows []receipts.Found) error {
 	for _, found := range rows {
 		r := found.Record
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\n",
-			r.Time.Format(time.RFC3339), cell(r.ID), cell(r.Tenant), cell(r.Key), cell(r.Service), cell(r.Action),
+			r.Time.Format(time.RFC3339), cell(r.ID), cell(r.Tenant), cell(cmp.Or(r.Key, r.Caller)), cell(r.Service), cell(r.Action),
 			cell(r.Decision), status(r), cell(why(r)), r.Out, r.TotalMicros/1000)
 	}
 	return w.Flush()

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -158,7 +159,7 @@ func (g *Gateway) note(call *Call, at *attempt, refusal *Error) {
 		said = slog.String("error", string(refusal.Code)+": the caller was told what is wrong, in words of the request")
 	}
 	g.log.LogAttrs(context.WithoutCancel(call.In.Context()), level, "refused",
-		slog.String("code", string(refusal.Code)), slog.String("service", g.known(call)), slog.String("key", at.record.Key),
+		slog.String("code", string(refusal.Code)), slog.String("service", g.known(call)), slog.String("key", cmp.Or(at.record.Key, at.record.Caller)),
 		slog.String("request", call.RequestID), slog.String("receipt", at.id()), said)
 }
 

@@ -162,6 +162,8 @@ func (g *Gateway) refusal(call *Call, v ratelimit.Verdict) *Error {
 		e.Quota, e.Full, e.Message = call.tunnel.limit.Bytes, v.Wait, budgetRefusal(call, v)
 	case v.Limit == ratelimit.KindKey && starved:
 		e.Message = fmt.Sprintf("this key was refused for want of an in-flight place more often than ten times its limit, a burst of %s refilled over %s; from here on it pays for each such refusal: wait %s, and call again when a call or stream has ended", plural(reading.Quota, "call"), literal.Span(reading.Window), inWords(v.Wait))
+	case v.Limit == ratelimit.KindCaller:
+		e.Message = fmt.Sprintf("%s may make a burst of %s, refilled over %s; %s", call.whoMay(), plural(reading.Quota, "call"), literal.Span(reading.Window), whatToDo(v, reading.Next))
 	default:
 		e.Message = fmt.Sprintf("the %s limit is a burst of %s, refilled over %s; %s", e.Limit, plural(reading.Quota, "call"), literal.Span(reading.Window), whatToDo(v, reading.Next))
 	}

@@ -24,6 +24,14 @@ func (call *Call) open() string {
 	return ""
 }
 
+// whoMay is who shares the bucket of a caller of an open service, as that is told him.
+func (call *Call) whoMay() string {
+	if call.Key.ID == identity.Anonymous {
+		return "all callers without a bearer token or an x-api-key of their own together"
+	}
+	return "each caller of open services"
+}
+
 func (v *view) isOpen(service string) bool {
 	s := v.registry.Services[service]
 	return s != nil && s.Access == registry.AccessOpen

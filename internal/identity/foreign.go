@@ -77,13 +77,14 @@ func (p *Pseudonyms) Caller(h http.Header) (string, error) {
 // also where it is the password of one who comes with Basic.
 func Carries(value string) bool { return HasKey(value) || HasKey(basic(value)) }
 
-// basic returns the name and the password of an Authorization value (RFC 7617).
+// basic returns the name and the password of an Authorization value (RFC 7617), with or
+// without the padding, and as far as it can be read.
 func basic(value string) string {
 	const scheme = "basic "
 	if value = trimSpace(value); len(value) < len(scheme) || !strings.EqualFold(value[:len(scheme)], scheme) {
 		return ""
 	}
-	b, _ := base64.StdEncoding.DecodeString(strings.TrimLeft(value[len(scheme):], " ")) // as far as it can be read
+	b, _ := base64.RawStdEncoding.DecodeString(strings.Trim(value[len(scheme):], " ="))
 	return string(b)
 }
 

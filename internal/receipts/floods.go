@@ -112,16 +112,16 @@ func (l *Log) count(r *Record, source string) (s *summary, first bool) {
 		return nil, false // Append knows what then
 	}
 	c := &f.keys
-	addr := ""
-	if r.Key == "" {
-		c, addr = &f.strangers, source
+	caller, addr := r.Caller, ""
+	if r.Key == "" { // who may call himself what he likes
+		c, caller, addr = &f.strangers, "", source
 	} else {
 		source = r.Key
 	}
 	if c.take(source, now) {
 		return nil, false
 	}
-	like := likeness{r.Tenant, r.Caller, r.Key, addr, r.Code, r.Limit, r.Status}
+	like := likeness{r.Tenant, caller, r.Key, addr, r.Code, r.Limit, r.Status}
 	if c.open[like] == nil && len(c.open) >= c.most {
 		like = likeness{code: r.Code, limit: r.Limit, status: r.Status}
 	}
