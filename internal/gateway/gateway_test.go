@@ -146,6 +146,9 @@ func (empty) Open(_ context.Context, r vault.Ref, f vault.Form) (vault.Credentia
 	return vault.Credential{}, fmt.Errorf("%s: %w", r, vault.ErrMissing)
 }
 
+// pseudonyms are those that worlds have.
+var pseudonyms = identity.NewPseudonyms([32]byte{1})
+
 // salts are of a tenant and a receipt, as those of vault.Salts are.
 type salts struct{ fail error }
 
@@ -310,7 +313,7 @@ func (s setup) world(t testing.TB, upstream http.HandlerFunc, keys ...*identity.
 		Limiter: w.limiter, Nanos: w.nanos, Receipts: w.ledger, Vault: s.vault, Clock: clock,
 		Log: slog.New(slog.NewTextHandler(&w.logged, &slog.HandlerOptions{Level: s.level})), Replica: "r", UserAgent: "agentgw/test", Salts: &w.salts,
 		Budgets:    tunnel.NewBudgets(w.settings.RateTableSize, nil),
-		Pseudonyms: identity.NewPseudonyms([32]byte{1}),
+		Pseudonyms: pseudonyms,
 		Tokens:     oidc.NewIssuers(gateway.NewTransport, w.clock, slog.New(slog.NewTextHandler(&w.logged, nil))),
 		Decided:    w.count, Answered: func(string, time.Duration) {}, Unrecorded: func() { w.lost.Add(1) },
 		Waited: func(end string, after time.Duration) {

@@ -13,7 +13,6 @@ import (
 
 	"agentgw/internal/config"
 	"agentgw/internal/identity"
-	"agentgw/internal/ratelimit"
 	"agentgw/internal/receipts"
 )
 
@@ -214,10 +213,4 @@ func TestAnOpenCallIsRefusedByTheFirstStep(t *testing.T) {
 			t.Errorf("%s: %d %s", c.target, got.status, got.code)
 		}
 	}
-}
-
-// openCaller is the bucket of a caller of open services.
-func openCaller(name string, rpm float64, burst int64) *ratelimit.Ref {
-	l, _ := ratelimit.PerMinute(rpm, burst)
-	return ratelimit.NewRef(ratelimit.OpenCallers, ratelimit.KindCaller, name, l)
 }
