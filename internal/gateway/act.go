@@ -17,56 +17,58 @@ import (
 	"agentgw/internal/registry"
 )
 
-// act is the body of POST /v1/act.
+// act is what a POST /v1/act asks for, or one call of a POST /v1/batch.
 type act struct {
 	Service, Action, Principal string
 	Params                     []byte             // the object as it was sent; nil where none was
-	size                       int64              // of the whole body
+	size                       int64              // of its JSON, or of a request's body
 	unmatched                  bool               // a request of /proxy that is no action; Action is anyAction
 	to                         *registry.HostPort // where a tunnel is to lead; nil: it is none
 }
 
-// readAct reads and bounds the body of an act. Nothing of it is read before
-// the declared length has been judged, so a client that asked with
-// "Expect: 100-continue" is refused without having sent it.
-func readAct(r *http.Request, out *answer, limit int64) (act, int64, *Error) {
+// readJSON reads and bounds the body of a POST that is JSON. Nothing of it is read
+// before the declared length has been judged, so a client that asked with
+// "Expect: 100-continue" is refused without having sent it. What it could not take
+// it returns as far as it came.
+func readJSON(r *http.Request, out *answer, limit int64) ([]byte, *Error) {
 	unsure := checkFraming(r)
 	if r.Method != http.MethodPost {
 		e := refuse(MethodNotAllowed, "%s is not allowed here; use POST", r.Method)
 		e.Last = unsure != nil && unsure.Last
-		return act{}, 0, e
+		return nil, e
 	}
 	if unsure != nil {
-		return act{}, 0, unsure
+		return nil, unsure
 	}
 	if text := r.Header.Get("Content-Type"); text != "" && text != "application/json" {
 		if media, _, err := mime.ParseMediaType(text); err != nil || media != "application/json" {
 			e := refuse(BadRequest, "the body must be JSON: send Content-Type: application/json")
 			e.Status = http.StatusUnsupportedMediaType
-			return act{}, 0, e
+			return nil, e
 		}
 	}
 	if limit > 0 && r.ContentLength > limit {
-		return act{}, 0, tooLarge(limit)
+		return nil, tooLarge(limit)
 	}
 	raw, err := readBody(incoming{r.Body, out.control, out.stall.limit}, r.ContentLength, limit)
 	if err != nil {
-		return act{}, int64(len(raw)), refuse(BadRequest, "the body could not be read to its end")
+		return raw, refuse(BadRequest, "the body could not be read to its end")
 	}
 	if limit > 0 && int64(len(raw)) > limit {
-		return act{}, int64(len(raw)), tooLarge(limit)
+		return raw, tooLarge(limit)
 	}
 	// Of a body that is closed net/http knows that nothing is left of it. It
 	// would look for it when the answer begins, deep enough down for the stack
 	// of a stream to be twice as large as long as that lasts.
 	_ = r.Body.Close()
-	a, err := parseAct(raw)
-	if err != nil {
-		e := refuse(BadRequest, "%v", err)
-		e.Quotes = true
-		return act{}, int64(len(raw)), e
-	}
-	return a, int64(len(raw)), nil
+	return raw, nil
+}
+
+// misread is the refusal of a body that is no act, or no batch.
+func misread(err error) *Error {
+	e := refuse(BadRequest, "%v", err)
+	e.Quotes = true
+	return e
 }
 
 // readBody reads a body to its end, or one byte past the limit.
@@ -90,23 +92,53 @@ func tooLarge(limit int64) *Error {
 // decoders are lent, with what they have grown to keep names apart.
 var decoders = sync.Pool{New: func() any { return new(jsontext.Decoder) }}
 
-// parseAct reads the JSON of an act strictly (RFC 8259, RFC 7493): UTF-8, no
-// name twice at any depth, no lone surrogate, exact names, nothing after it.
-// What two readers could understand differently is refused.
-func parseAct(raw []byte) (act, error) {
-	var a act
+// strictly begins to read a JSON text strictly (RFC 8259, RFC 7493): UTF-8, no name
+// twice at any depth, no lone surrogate. What two readers could understand
+// differently is refused. The decoder is to be given back.
+func strictly(raw []byte) (*jsontext.Decoder, error) {
 	if !utf8.Valid(raw) {
-		return a, errors.New("the body is not UTF-8")
+		return nil, errors.New("the body is not UTF-8")
 	}
 	if at := crowded(raw); at > 0 {
-		return a, fmt.Errorf("the JSON has an object of more than %d members, as far as byte %d", manyMembers, at)
+		return nil, fmt.Errorf("the JSON has an object of more than %d members, as far as byte %d", manyMembers, at)
 	}
 	d := decoders.Get().(*jsontext.Decoder)
-	defer decoders.Put(d)
 	d.Reset(bytes.NewBuffer(raw)) // which it reads in place
-	if first, err := d.ReadToken(); err != nil || first.Kind() != '{' {
-		return a, errors.New("the body must be one JSON object")
+	if d.PeekKind() != '{' {
+		decoders.Put(d)
+		return nil, errors.New("the body must be one JSON object")
 	}
+	return d, nil
+}
+
+// nothingMore says what is wrong if there is something behind what was read.
+func nothingMore(d *jsontext.Decoder) error {
+	if _, err := d.ReadToken(); !errors.Is(err, io.EOF) {
+		return errors.New("there is something after the JSON object")
+	}
+	return nil
+}
+
+// parseAct reads the JSON of an act: exact names, and nothing after it.
+func parseAct(raw []byte) (act, error) {
+	d, err := strictly(raw)
+	if err != nil {
+		return act{}, err
+	}
+	defer decoders.Put(d)
+	a, err := readAct(d, raw)
+	if err != nil {
+		return act{}, err
+	}
+	return a, nothingMore(d)
+}
+
+// readAct reads the object of an act, before which d stands in raw.
+func readAct(d *jsontext.Decoder, raw []byte) (a act, err error) {
+	if _, err := d.ReadToken(); err != nil {
+		return a, jsonError(err)
+	}
+	began := d.InputOffset() - 1
 	for d.PeekKind() != '}' {
 		name, err := d.ReadToken()
 		if err != nil {
@@ -123,9 +155,7 @@ func parseAct(raw []byte) (act, error) {
 		case "action":
 			a.Action, err = text(member, value)
 		case "on_behalf_of":
-			if a.Principal, err = text(member, value); err == nil && a.Principal == "" {
-				err = errors.New("on_behalf_of is empty; leave it out where there is nobody")
-			}
+			a.Principal, err = principal(value)
 		case "params":
 			if value.Kind() != '{' {
 				err = errors.New("params must be an object")
@@ -142,9 +172,7 @@ func parseAct(raw []byte) (act, error) {
 	if _, err := d.ReadToken(); err != nil {
 		return a, jsonError(err)
 	}
-	if _, err := d.ReadToken(); !errors.Is(err, io.EOF) {
-		return a, errors.New("there is something after the JSON object")
-	}
+	a.size = d.InputOffset() - began
 	switch {
 	case a.Service == "":
 		return a, errors.New("service is missing")
@@ -152,6 +180,15 @@ func parseAct(raw []byte) (act, error) {
 		return a, errors.New("action is missing")
 	}
 	return a, nil
+}
+
+// principal returns the person in an on_behalf_of.
+func principal(value jsontext.Value) (string, error) {
+	user, err := text("on_behalf_of", value)
+	if err == nil && user == "" {
+		err = errors.New("on_behalf_of is empty; leave it out where there is nobody")
+	}
+	return user, err
 }
 
 // manyMembers is the most members of one object. To tell that no two of them have

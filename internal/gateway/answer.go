@@ -24,6 +24,7 @@ type answer struct {
 	outcome string  // once it is known
 	written int64
 	failed  error
+	instead *Error // what could be said of an answer that was broken off, if nothing of it had gone out
 }
 
 func newAnswer(w http.ResponseWriter, clock clockwork.Clock, limit time.Duration) *answer {

@@ -49,6 +49,22 @@ func (g *Gateway) begin(call *Call) *attempt {
 	return at
 }
 
+// known notes who calls, and whom that is charged to until it is known for whom.
+func (a *attempt) known(call *Call) {
+	a.record.Caller = call.account.key.Partition()
+	if call.Key.Open == "" || call.Key.Issuer != "" { // who has shown that he is who he says
+		a.record.Key = call.Key.ID
+	}
+	a.record.Tenant = call.account.pays("")
+}
+
+// asked notes what an act is for.
+func (a *attempt) asked(call *Call) {
+	r := &a.record
+	r.In, r.Service, r.Action, r.Principal = call.Act.size, call.Act.Service, call.Act.Action, call.Act.Principal
+	a.read, a.params = true, call.Act.Params
+}
+
 func (a *attempt) id() string { return a.record.ID }
 
 // answered notes that an upstream's header is there.

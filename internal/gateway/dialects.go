@@ -123,6 +123,8 @@ func cutBy(ending receipts.Ending, service string) *Error {
 		return refuse(Unauthenticated, "the key or the delegation was revoked or is over")
 	case receipts.Timeout:
 		return refuse(UpstreamTimeout, "%s was silent for too long, or its stream grew too old", service)
+	case receipts.Budget:
+		return refuse(UpstreamUnreachable, "%s answered with more than the %d bytes that a batch keeps of a body; call it by itself", service, maxKept)
 	case receipts.UpstreamAborted:
 		return refuse(UpstreamUnreachable, "%s broke off in its answer", service)
 	}

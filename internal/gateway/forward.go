@@ -73,7 +73,7 @@ func (g *Gateway) forward(call *Call, service *registry.Service, target *registr
 	interim.end()
 	if err != nil {
 		broke := up.broke()
-		if errors.Is(broke, os.ErrDeadlineExceeded) {
+		if errors.Is(broke, os.ErrDeadlineExceeded) || errors.Is(context.Cause(ctx), errStalled) {
 			at.ending(receipts.SlowClient)
 		}
 		return g.upstreamError(ctx, call, service, redactor, broke, err)
@@ -130,6 +130,7 @@ func (g *Gateway) forward(call *Call, service *registry.Service, target *registr
 		at.ending(ending)
 		refusal, why = &Error{Code: Internal, Message: "the transfer broke", Err: http.ErrAbortHandler}, cutBy(ending, call.Act.Service)
 	}
+	out.instead = why
 	if b.border != nil && b.border.whole() && res.Header.Get("Content-Encoding") == "" {
 		sayWhy(out, why)
 	}
@@ -182,8 +183,10 @@ func brokenBy(upstream, client context.Context, out *answer, upload error) recei
 		return receipts.Budget
 	case errors.Is(cause, errStreamIdle), errors.Is(cause, errStreamMax), errors.Is(cause, errFirstByte):
 		return receipts.Timeout
-	case out.stall.cut(), errors.Is(upload, os.ErrDeadlineExceeded):
+	case out.stall.cut(), errors.Is(upload, os.ErrDeadlineExceeded), errors.Is(cause, errStalled):
 		return receipts.SlowClient
+	case errors.Is(out.failed, errTooMuch):
+		return receipts.Budget
 	case upload != nil, client.Err() != nil, out.failed != nil, errors.Is(context.Cause(upstream), errClient):
 		return receipts.ClientCancelled
 	}

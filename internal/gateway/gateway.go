@@ -83,6 +83,8 @@ type Limiter interface {
 	// Pay is Enter for who has slots already: it takes tokens and what rules count,
 	// or nothing, and no slot.
 	Pay(c ratelimit.Charge, a ratelimit.Admission, now int64) ratelimit.Verdict
+	// Spend has rules alone count a batch of calls: all of them, or none.
+	Spend(c ratelimit.Charge, uses []ratelimit.Use, now int64) ratelimit.Verdict
 	// Follow has every call be held to the caps in force.
 	Follow(c *ratelimit.Caps)
 	// Count counts more for a rule that was asked, whether there is room or not.

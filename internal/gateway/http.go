@@ -39,7 +39,7 @@ func (g *Gateway) Handler() http.Handler {
 	e.GET("/oauth/:service/start", func(c *gin.Context) { g.startConnecting(c.Writer, c.Request, c.Param("service")) })
 	e.GET("/oauth/:service/callback", func(c *gin.Context) { g.finishConnecting(c.Writer, c.Request, c.Param("service")) })
 	e.NoRoute(g.reading(func(c *gin.Context, _ *Call) {
-		e := refuse(BadRequest, "there is nothing at this path; calls go to POST /v1/act or to /proxy/SERVICE/")
+		e := refuse(BadRequest, "there is nothing at this path; calls go to POST /v1/act, many at once to POST /v1/batch, and a service's own requests to /proxy/SERVICE/")
 		e.Status = http.StatusNotFound
 		writeError(c.Writer, e, "", jitter)
 	}))
@@ -49,8 +49,14 @@ func (g *Gateway) Handler() http.Handler {
 			return
 		}
 		// Of whatever method: gin knows nine of them, and no path by any other.
-		if r.URL.EscapedPath() == "/v1/act" {
+		switch r.URL.EscapedPath() {
+		case "/v1/act":
 			g.serveCall(w.(*answer), g.call(r))
+			return
+		case "/v1/batch":
+			call := g.call(r)
+			call.batch = new(batch)
+			g.serveCall(w.(*answer), call)
 			return
 		}
 		if to := proxyTarget(r); to != nil {
@@ -88,15 +94,21 @@ func (g *Gateway) recovered(next http.Handler) http.Handler {
 			if p == http.ErrAbortHandler {
 				panic(p)
 			}
-			g.log.Error("a handler panicked", "panic", p, "stack", string(debug.Stack()))
+			e := g.panicked(p)
 			if a.begun {
 				panic(http.ErrAbortHandler)
 			}
-			writeError(a, &Error{Code: Internal, Message: "the gateway failed; the operator's log says why", Ran: true}, a.receipt, jitter)
+			writeError(a, e, a.receipt, jitter)
 		}()
 		next.ServeHTTP(a, r)
 		a.commit()
 	})
+}
+
+// panicked logs a panic, while the stack is still there, and is what is said of it.
+func (g *Gateway) panicked(p any) *Error {
+	g.log.Error("a handler panicked", "panic", p, "stack", string(debug.Stack()))
+	return &Error{Code: Internal, Message: "the gateway failed; the operator's log says why", Ran: true}
 }
 
 // clientStall is how long a client may take no byte, or give none.
@@ -110,7 +122,7 @@ func (g *Gateway) call(r *http.Request) *Call {
 	}
 }
 
-// serveCall answers a call, whichever way in it took.
+// serveCall answers a call, whichever way in it took, or all calls of a batch.
 func (g *Gateway) serveCall(out *answer, call *Call) {
 	out.Header().Set("X-Request-Id", call.RequestID)
 	if g.running.isDraining() {
@@ -129,6 +141,10 @@ func (g *Gateway) serveCall(out *answer, call *Call) {
 	}()
 	refusal := g.serve(call, out, at)
 	panicked = false
+	if refusal == nil && call.batch != nil {
+		g.dispatch(call, out)
+		return
+	}
 	if refusal == nil {
 		out.commit()
 		g.decided(call.Act.Service, "", "")
@@ -140,6 +156,7 @@ func (g *Gateway) serveCall(out *answer, call *Call) {
 	}
 	g.decided(g.known(call), refusal.Code, refusal.Limit)
 	if out.begun || errors.Is(refusal, http.ErrAbortHandler) {
+		out.instead = refusal
 		panic(http.ErrAbortHandler) // a cut answer must never look like a whole one
 	}
 	g.note(call, at, refusal)

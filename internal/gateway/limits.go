@@ -14,6 +14,10 @@ import (
 // past its budget is told so; a key that is good is never refused for what
 // others did from the same address.
 func (g *Gateway) identify(call *Call, at *attempt) *Error {
+	if call.part != nil { // who sent its batch
+		at.known(call)
+		return nil
+	}
 	now := g.clock.Now()
 	secret, err := g.caller(call, now)
 	if err == nil {
@@ -21,11 +25,7 @@ func (g *Gateway) identify(call *Call, at *attempt) *Error {
 		secret.Came(now)
 		call.Key, call.secret = key, secret
 		call.account = call.view.account(key)
-		at.record.Caller = call.account.key.Partition()
-		if key.Open == "" || key.Issuer != "" { // who has shown that he is who he says
-			at.record.Key = key.ID
-		}
-		at.record.Tenant = call.account.pays("") // until it is known for whom
+		at.known(call)
 		return nil
 	}
 	if ambiguous(err) {
@@ -58,6 +58,12 @@ const (
 // chargeKey is step 2. Where the limiter puts it off, it is decided with step 5, and of a
 // call that does not come that far by settle.
 func (g *Gateway) chargeKey(call *Call, out *answer) (ratelimit.Charge, *Error) {
+	switch {
+	case call.part != nil: // its batch was charged
+		return ratelimit.Charge{}, nil
+	case call.batch != nil: // which has no step 5
+		return g.charged(call, out, g.limiter.Take(call.account.key, g.nanos.Nanos()))
+	}
 	return g.charged(call, out, g.limiter.Defer(call.account.key, g.nanos.Nanos()))
 }
 
@@ -88,13 +94,15 @@ func (g *Gateway) admit(call *Call, service *registry.Service, action *registry.
 	tenant := call.account.pays(call.Act.Principal)
 	at.record.Tenant = tenant
 	limits := call.view.services[service.Name]
-	call.uses = g.uses(call, action, tenant)
+	call.uses = g.uses(call, action, tenant, call.asks())
 	call.nested = g.isNested(call, tenant)
 	needs, budget := call.admission(limits), g.budget(call)
 	needs.TunnelBytes = budget.Exhausted()
-	ticket, place, v := g.limiter.Enter(charge, needs, call.queue(), g.nanos.Nanos())
+	ticket, place, v, err := g.enter(call, charge, needs, at)
+	if err != nil {
+		return ticket, err
+	}
 	if v.Outcome == ratelimit.Queued {
-		var err *Error
 		if ticket, v, err = g.wait(call, place, v, at); err != nil {
 			return ticket, err
 		}

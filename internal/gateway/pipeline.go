@@ -22,6 +22,8 @@ type Call struct {
 	Act       act
 	proxied   *proxied          // nil: it did not come by /proxy
 	tunnel    *tunnelled        // nil: it is no CONNECT
+	batch     *batch            // the calls that it brings; nil: it is one itself
+	part      *part             // what it has of the batch that it came in; nil: it came by itself
 	unfit     error             // what is wrong with the parameters of one that did not; nil before it was read
 	view      *view             // the one registry snapshot that decides this call
 	account   *account          // of Key, in view
@@ -67,12 +69,15 @@ func (g *Gateway) steps(call *Call, out *answer, at *attempt) *Error {
 	if err != nil {
 		return g.settle(call, charge, out, err)
 	}
+	if call.batch != nil { // its calls take these steps again, but 1 to 3, and the others, each by itself
+		return g.chargeBatch(call, charge, out, at)
+	}
 	ticket, err := g.admit(call, service, action, charge, out, at)
 	if err != nil {
 		g.noteRefusal(call, err)
 		return err
 	}
-	defer ticket.Release() // once; a stream has given it back before its last byte
+	defer call.release(ticket) // once; a stream has given it back before its last byte
 	if err := g.verifyDelegation(call, service, at); err != nil {
 		return err
 	}
@@ -92,9 +97,9 @@ func (g *Gateway) steps(call *Call, out *answer, at *attempt) *Error {
 	}
 	at.name(out) // of its intent; or not at all, if it could not be recorded and the operator lets that pass
 	if call.tunnel != nil {
-		err = g.runTunnel(call, out, at, func() { ticket.Release() })
+		err = g.runTunnel(call, out, at, func() { call.release(ticket) })
 	} else {
-		err = g.forward(call, service, target, credential, out, at, func() { ticket.Release() })
+		err = g.forward(call, service, target, credential, out, at, func() { call.release(ticket) })
 	}
 	if err != nil && err.Code == TenantBlocked && !out.begun { // which came when it was admitted already
 		g.noteRefusal(call, err)
@@ -107,7 +112,7 @@ func (g *Gateway) ask(call *Call, out *answer, at *attempt) (*registry.Service, 
 	if err := g.read(call, out, at); err != nil {
 		return nil, nil, err
 	}
-	if err := g.identifyAgain(call); err != nil { // a body may take its time
+	if err := g.identifyAgain(call); err != nil || call.batch != nil { // a body may take its time
 		return nil, nil, err
 	}
 	service, action, err := authorize(call.view.registry, call.Key, call.Act)
@@ -124,16 +129,28 @@ func (g *Gateway) read(call *Call, out *answer, at *attempt) *Error {
 		return g.readProxied(call, at)
 	case call.tunnel != nil:
 		return readTunnel(call, at)
+	case call.part != nil: // read with its batch
+		at.asked(call)
+		return nil
 	}
-	body, n, err := readAct(call.In, out, call.view.settings.MaxRequestBody)
-	at.record.In = n
-	if err != nil {
-		return err
+	raw, refusal := readJSON(call.In, out, call.view.settings.MaxRequestBody)
+	at.record.In = int64(len(raw))
+	if refusal != nil {
+		return refusal
 	}
-	call.Act = body
-	call.Act.size = n
-	at.record.Service, at.record.Action, at.record.Principal = body.Service, body.Action, body.Principal
-	at.read, at.params = true, body.Params
+	var err error
+	if call.batch != nil {
+		if call.Act.Principal, call.batch.calls, err = parseBatch(raw); err != nil {
+			return misread(err)
+		}
+		at.record.Principal = call.Act.Principal
+		return nil
+	}
+	if call.Act, err = parseAct(raw); err != nil {
+		return misread(err)
+	}
+	call.Act.size = int64(len(raw))
+	at.asked(call)
 	return nil
 }
 

@@ -191,7 +191,7 @@ func (g *Gateway) readWhole(call *Call, out *answer, at *attempt) *Error {
 	if limit > 0 && int64(len(raw)) > limit {
 		return tooLarge(limit)
 	}
-	_ = r.Body.Close() // see readAct
+	_ = r.Body.Close() // see readJSON
 	p.body = raw
 	return nil
 }

@@ -52,8 +52,9 @@ func (g *Gateway) wait(call *Call, place *ratelimit.Place, v ratelimit.Verdict, 
 	call.waited = true
 	defer func() {
 		place.Leave(g.nanos.Nanos()) // on a panic too; after End it does nothing
-		at.queued = g.clock.Now().Sub(began)
-		g.waited(how, at.queued)
+		waited := g.clock.Now().Sub(began)
+		at.queued += waited
+		g.waited(how, waited)
 	}()
 	ctx, cancel := context.WithCancelCause(call.In.Context())
 	defer cancel(nil)

@@ -22,8 +22,8 @@ func newWindows(set *rules.Set) []*ratelimit.Rule {
 	return list
 }
 
-// uses asks the rules what a call means to them.
-func (g *Gateway) uses(call *Call, action *registry.Action, tenant string) []ratelimit.Use {
+// uses asks rules what a call means to them.
+func (g *Gateway) uses(call *Call, action *registry.Action, tenant string, which asks) []ratelimit.Use {
 	list := call.view.rules.Rules()
 	if len(list) == 0 {
 		return nil
@@ -37,6 +37,9 @@ func (g *Gateway) uses(call *Call, action *registry.Action, tenant string) []rat
 	}
 	uses := make([]ratelimit.Use, 0, len(list))
 	for i, r := range list {
+		if !which.about(r) {
+			continue
+		}
 		charge, applies := r.Charge(c)
 		for _, fault := range charge.Faults {
 			if r.FaultDue(g.clock.Now()) {
@@ -99,12 +102,18 @@ func (g *Gateway) showObserved(call *Call) {
 // would have refused the call, had it not been there to observe, counts nothing of
 // it: it would not have flowed.
 func (call *Call) flowing() (list []*ratelimit.Use) {
-	for i := range call.uses {
-		for _, r := range call.view.rules.Rules() {
-			if r.Bytes() && r.Name == call.uses[i].Rule.Name() && !call.uses[i].Refused() {
-				list = append(list, &call.uses[i])
+	add := func(uses []ratelimit.Use) {
+		for i := range uses {
+			for _, r := range call.view.rules.Rules() {
+				if r.Bytes() && r.Name == uses[i].Rule.Name() && !uses[i].Refused() {
+					list = append(list, &uses[i])
+				}
 			}
 		}
+	}
+	add(call.uses)
+	if call.part != nil {
+		add(call.part.shared)
 	}
 	return list
 }

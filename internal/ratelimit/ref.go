@@ -79,6 +79,9 @@ func (r *Ref) Kind() Kind { return r.kind }
 // Limit is the limit that r is under.
 func (r *Ref) Limit() Limit { return r.limit }
 
+// Slots is the cap of calls in flight that r, which is a tenant, is under; 0 is none.
+func (r *Ref) Slots() int64 { return r.slots }
+
 // fetch has the entry come from memory while others do: past a lock, which each
 // of them has, a processor does not look ahead.
 func (r *Ref) fetch() {
