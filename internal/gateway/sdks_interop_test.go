@@ -319,6 +319,8 @@ services:
   anthropic-quick: {base_url: "%[1]s", allow_private: true, passthrough: true, dialect: anthropic, timeout: 100ms}
   openai-gone: {base_url: "http://127.0.0.1:1/v1", allow_private: true, passthrough: true, dialect: openai}
   anthropic-gone: {base_url: "http://127.0.0.1:1", allow_private: true, passthrough: true, dialect: anthropic}
+  openai-open: {base_url: "%[1]s/v1", allow_private: true, passthrough: true, access: open}
+  anthropic-open: {base_url: "%[1]s", allow_private: true, passthrough: true, access: open}
 `
 
 // served is a gateway in real time, with the stub behind it and the door before it.
@@ -329,7 +331,10 @@ type served struct {
 	url  string
 }
 
-func (s sdk) world(t *testing.T) *served {
+func (s sdk) world(t *testing.T) *served { t.Helper(); return s.worldOf(t, 0) }
+
+// worldOf is one whose open services have a limit for each caller.
+func (s sdk) worldOf(t *testing.T, rpm float64) *served {
 	t.Helper()
 	v := fullVault(t)
 	for _, service := range []string{"openai", "anthropic"} {
@@ -343,7 +348,7 @@ func (s sdk) world(t *testing.T) *served {
 	w := &served{stub: &stub{}}
 	w.world = setup{
 		registry: sdksRegistry, vault: v,
-		settings: func(s *config.Settings) { s.MaxRequestBody = 4096 },
+		settings: func(s *config.Settings) { s.MaxRequestBody, s.RateCallerRPM, s.RateCallerBurst = 4096, rpm, 1 },
 		clock:    func(*clockwork.FakeClock) clockwork.Clock { return clockwork.NewRealClock() },
 		limiter: func(o *ratelimit.Options) {
 			o.Clock, o.Epoch = ratelimit.NewClock(clockwork.NewRealClock()), time.Now().UnixNano()
@@ -365,7 +370,7 @@ func TestOfficialSDKs(t *testing.T) {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
 			for name, story := range map[string]func(*testing.T, sdk){
-				"answers": sdkAnswers, "errors": sdkErrors, "wait 0.2 s": sdkWaitsMillis, "wait 5 s": sdkWaitsSeconds, "no wait over a minute": sdkDoesNotWait,
+				"answers": sdkAnswers, "errors": sdkErrors, "wait 0.2 s": sdkWaitsMillis, "wait 5 s": sdkWaitsSeconds, "open services": sdkOpen, "no wait over a minute": sdkDoesNotWait,
 				"tries again": sdkTriesAgain, "does not try again": sdkDoesNotTryAgain, "the service's own": sdkService, "cut streams": sdkCut, "a cut answer": sdkHalf,
 			} {
 				t.Run(name, func(t *testing.T) {
@@ -460,7 +465,11 @@ func (s sdk) failed(t *testing.T, name string, got made, status int, kind, code 
 // millisecond, though retry-after can only say a second, and then reaches the service, once.
 func sdkWaitsMillis(t *testing.T, s sdk) {
 	w := s.world(t)
-	u := s.start(t, w.url+s.dialect, w.keys["fifth"])
+	w.waitsMillis(t, s.start(t, w.url+s.dialect, w.keys["fifth"]))
+}
+
+func (w *served) waitsMillis(t *testing.T, u *user) {
+	t.Helper()
 	calls, sooner := 0, false
 	for range 40 { // the machine may be busy when a second has not passed
 		calls++
@@ -489,7 +498,11 @@ func sdkWaitsMillis(t *testing.T, s sdk) {
 // sdkWaitsSeconds: 5 seconds are waited too.
 func sdkWaitsSeconds(t *testing.T, s sdk) {
 	w := s.world(t)
-	u := s.start(t, w.url+s.dialect, w.keys["slow"])
+	w.waitsSeconds(t, s.start(t, w.url+s.dialect, w.keys["slow"]))
+}
+
+func (w *served) waitsSeconds(t *testing.T, u *user) {
+	t.Helper()
 	for range 2 {
 		if got := u.ask(asked{Model: "hello"}); got.Error != nil || got.Text != "Hello!" {
 			t.Fatalf("%+v", got)
@@ -500,9 +513,33 @@ func sdkWaitsSeconds(t *testing.T, s sdk) {
 		t.Fatalf("%d requests", len(all))
 	}
 	told, waited := all[1].told(t), all[2].came.Sub(all[1].answered)
-	if all[1].status != 429 || told < 4*time.Second || told > 6*time.Second || waited < told-time.Millisecond {
+	if all[1].status != 429 || told < 5*time.Second-all[1].answered.Sub(all[0].came) || told > 6*time.Second || waited < told-time.Millisecond {
 		t.Errorf("%d, told to wait %s, waited %s", all[1].status, told, waited)
 	}
+}
+
+// sdkOpen: at an open service the key is the service's own, which gets it, and whoever
+// calls has his own limit, by the minute, which his SDK waits for.
+func sdkOpen(t *testing.T, s sdk) {
+	w := s.worldOf(t, 300)
+	w.waitsMillis(t, s.start(t, w.url+s.dialect+"-open", "sk-one"))
+	w = s.worldOf(t, 12)
+	one, another := s.start(t, w.url+s.dialect+"-open", "sk-one"), s.start(t, w.url+s.dialect+"-open", "sk-another")
+	for _, u := range []*user{one, another} {
+		if got := u.ask(asked{Model: "hello", Stream: true}); got.Error != nil || got.Text != "Hello!" {
+			t.Fatalf("%+v", got)
+		}
+	}
+	for i, h := range w.stub.take() {
+		key := []string{"sk-one", "sk-another"}[i]
+		if got := strings.TrimPrefix(h.Get("Authorization"), "Bearer ") + h.Get("X-Api-Key"); got != key {
+			t.Errorf("the service got the key %q, want %q", got, key)
+		}
+	}
+	if all := w.door.take(); len(all) != 2 {
+		t.Errorf("%d requests of two callers", len(all))
+	}
+	w.waitsSeconds(t, s.start(t, w.url+s.dialect+"-open", "sk-third"))
 }
 
 // sdkDoesNotWait: over a minute nobody comes back, and the SDK's own error for a rate limit
@@ -518,7 +555,7 @@ func sdkDoesNotWait(t *testing.T, s sdk) {
 		got := u.ask(asked{Model: "hello", Stream: stream})
 		x := w.one(t, "over a minute")
 		s.failed(t, "over a minute", got, 429, "rate_limit_error", "rate_limit_exceeded", x)
-		if told := x.told(t); told < 110*time.Second || told > 144*time.Second || !strings.Contains(got.Error.Message, "the key limit is a burst of 1 call") {
+		if told := x.told(t); told < 90*time.Second || told > 144*time.Second || !strings.Contains(got.Error.Message, "the key limit is a burst of 1 call") {
 			t.Errorf("told to wait %s: %s", told, got.Error.Message)
 		}
 	}
