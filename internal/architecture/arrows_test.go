@@ -20,7 +20,7 @@ var arrows = map[string][]string{
 	"config":      {"literal", "secret"},
 	"delegation":  nil,
 	"explain":     nil,
-	"gateway":     {"config", "delegation", "explain", "identity", "literal", "oauth", "oidc", "ratelimit", "receipts", "redact", "registry", "rules", "tunnel", "vault"},
+	"gateway":     {"config", "delegation", "explain", "identity", "literal", "oauth", "oidc", "ratelimit", "receipts", "redact", "registry", "rules", "tunnel", "vault", "websocket"},
 	"hangup":      {"http1"},
 	"http1":       nil,
 	"identity":    {"secret"},
@@ -37,6 +37,7 @@ var arrows = map[string][]string{
 	"tools":       nil,
 	"tunnel":      nil,
 	"vault":       {"oauth", "redact", "secret", "store"},
+	"websocket":   nil,
 	"limitertest": {"ratelimit"}, // the suites that any implementation runs
 	"storetest":   {"store"},
 	"oidctest":    nil,

@@ -118,12 +118,15 @@ func (a *attempt) wantsIntent(method string) bool {
 // calls do nothing, so that the one at the end of the answer and the deferred
 // one cannot write two. A write that panics has not closed the attempt: the
 // deferred close then says that it ended in a panic.
-func (a *attempt) outcome() error {
+func (a *attempt) outcome() error { return a.outcomeAs(receipts.Complete) }
+
+// outcomeAs is outcome for a connection, whose end is to be seen however it came.
+func (a *attempt) outcomeAs(e receipts.Ending) error {
 	if a.closed {
 		return nil
 	}
 	r := &a.record
-	r.Kind, r.Decision, r.Status, r.Ending = receipts.KindOutcome, receipts.Allowed, a.status, receipts.Complete
+	r.Kind, r.Decision, r.Status, r.Ending = receipts.KindOutcome, receipts.Allowed, a.status, e
 	r.Out = a.out
 	a.time()
 	a.lost = a.write(true)

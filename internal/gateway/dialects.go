@@ -36,7 +36,7 @@ func dialectOf(service *registry.Service, path, requestID string) dialect {
 // The shapes, with their members in the order in which the services themselves have them.
 type (
 	openAIRefusal struct {
-		Error openAIError `json:"error"`
+		Error any `json:"error"` // openAIError
 	}
 	openAIError struct {
 		Message string  `json:"message"`
@@ -45,9 +45,9 @@ type (
 		Code    string  `json:"code"`
 	}
 	anthropicRefusal struct {
-		Type      string         `json:"type"`
-		Error     anthropicError `json:"error"`
-		RequestID string         `json:"request_id"`
+		Type      string `json:"type"`
+		Error     any    `json:"error"` // anthropicError
+		RequestID string `json:"request_id"`
 	}
 	anthropicError struct {
 		Type    string `json:"type"`
@@ -60,22 +60,28 @@ func (d dialect) requestField() string { return "req_" + d.request }
 
 // body is a refusal in a dialect that is not native.
 func (d dialect) body(e *Error) []byte {
-	status := e.status()
-	var v any
+	var v any = openAIRefusal{d.error(e)}
 	if d.name == registry.DialectAnthropic {
-		v = anthropicRefusal{Type: "error", Error: anthropicError{Type: typeOf(status), Message: e.Message}, RequestID: d.requestField()}
-	} else {
-		said := openAIError{Message: e.Message, Type: typeOf(status), Code: string(e.Code)}
-		switch {
-		case status == http.StatusTooManyRequests:
-			said.Code = "rate_limit_exceeded"
-		case status == http.StatusUnauthorized:
-			said.Code = "invalid_api_key"
-		}
-		v = openAIRefusal{said}
+		v = anthropicRefusal{Type: "error", Error: d.error(e), RequestID: d.requestField()}
 	}
 	b, _ := json.Marshal(v) // texts only: cannot fail
 	return b
+}
+
+// error is the member of that name.
+func (d dialect) error(e *Error) any {
+	status := e.status()
+	if d.name == registry.DialectAnthropic {
+		return anthropicError{Type: typeOf(status), Message: e.Message}
+	}
+	said := openAIError{Message: e.Message, Type: typeOf(status), Code: string(e.Code)}
+	switch {
+	case status == http.StatusTooManyRequests:
+		said.Code = "rate_limit_exceeded"
+	case status == http.StatusUnauthorized:
+		said.Code = "invalid_api_key"
+	}
+	return said
 }
 
 // typeOf is how both name what kind of error a status is.

@@ -45,6 +45,13 @@ func (r *running) saw(p []byte) {
 	r.border = ended && (empty || len(line) == 0)
 }
 
+// rest notes whether a stream that is no text may end where it stands.
+func (r *running) rest(may bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.border = may
+}
+
 // cutLineEnd removes one line end of the event stream format: CR LF, LF or CR,
 // which a stream may mix.
 func cutLineEnd(b []byte) (line []byte, ended bool) {

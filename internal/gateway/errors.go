@@ -108,23 +108,32 @@ type problem struct {
 	Receipt      string   `json:"receipt,omitempty"`
 }
 
+// problemOf is a refusal as problem details, and the wait that it tells.
+func problemOf(e *Error, receipt string, jitter func(time.Duration) time.Duration) (p problem, told time.Duration) {
+	status := e.status()
+	p = problem{
+		Type: "about:blank", Title: http.StatusText(status), Status: status,
+		Detail: e.Message, Code: e.Code, Limit: e.Limit, Violated: e.Violated, Receipt: receipt,
+	}
+	if status == http.StatusTooManyRequests {
+		p.Type, p.Title = quotaExceededProblem, "Quota exceeded"
+	}
+	if e.Wait > 0 {
+		told = e.Wait + jitter(e.Wait)
+		p.RetryAfterMS = int64((told + time.Millisecond - 1) / time.Millisecond)
+	}
+	return p, told
+}
+
 // writeError answers a refusal. It is the one place where an error becomes an
 // answer, in the dialect of the answer's service if w knows of one. The wait that it tells is the true one plus jitter, never less: a
 // crowd that was refused together must not come back together.
 func writeError(w http.ResponseWriter, e *Error, receipt string, jitter func(time.Duration) time.Duration) {
 	status := e.status()
-	p := problem{
-		Type: "about:blank", Title: http.StatusText(status), Status: status,
-		Detail: e.Message, Code: e.Code, Limit: e.Limit, Violated: e.Violated, Receipt: receipt,
-	}
+	p, told := problemOf(e, receipt, jitter)
 	var room [30]string
 	fields := append(room[:0], "Agentgate-Code", string(e.Code), "Cache-Control", "no-store")
-	if status == http.StatusTooManyRequests {
-		p.Type, p.Title = quotaExceededProblem, "Quota exceeded"
-	}
 	if e.Wait > 0 {
-		told := e.Wait + jitter(e.Wait)
-		p.RetryAfterMS = int64((told + time.Millisecond - 1) / time.Millisecond)
 		fields = append(fields, "Retry-After", strconv.FormatInt(wholeSeconds(e.Wait, told), 10), "Retry-After-Ms", strconv.FormatInt(p.RetryAfterMS, 10))
 	}
 	if e.Last {

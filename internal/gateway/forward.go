@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -46,6 +47,8 @@ func (g *Gateway) forward(call *Call, service *registry.Service, target *registr
 	defer g.delegated(running)()
 	redactor := credential.Redactor()
 	interim := newInterim(out, redactor)
+	var line net.Conn // that the upstream is called on
+	interim.trace.GotConn = func(i httptrace.GotConnInfo) { line = i.Conn }
 
 	request := upstreamRequest(httptrace.WithClientTrace(ctx, &interim.trace), call, target, g.userAgent)
 	if !redactor.Empty() {
@@ -83,8 +86,15 @@ func (g *Gateway) forward(call *Call, service *registry.Service, target *registr
 	began := g.clock.Now()
 	at.answered(res.StatusCode, began.Sub(sent))
 	g.answered(service.Name, began.Sub(sent))
-	if refusal := unfit(res, service.BaseURL); refusal != nil {
+	if refusal := unfit(res, service.BaseURL, call); refusal != nil {
 		return refusal
+	}
+	if res.StatusCode == http.StatusSwitchingProtocols {
+		patience.follow(began, at.settings.StreamIdle, at.settings.StreamMax)
+		return g.converse(ctx, &conversation{
+			g: g, call: call, service: service, at: at, out: out, running: running, patience: &patience, release: release,
+			upstream: res.Body.(io.ReadWriteCloser), line: line, redactor: redactor,
+		}, res.Header)
 	}
 	echoes := redacted(res, redactor)
 	defer func() { g.noteEcho(call, at, echoes) }()
@@ -138,7 +148,10 @@ func (g *Gateway) forward(call *Call, service *registry.Service, target *registr
 }
 
 // unfit says why an answer is not one that an agent may get, or nil.
-func unfit(res *http.Response, base *url.URL) *Error {
+func unfit(res *http.Response, base *url.URL, call *Call) *Error {
+	if res.StatusCode == http.StatusSwitchingProtocols && call.upgrade() {
+		return unfitUpgrade(res, call)
+	}
 	if res.StatusCode/100 == 3 && res.StatusCode != http.StatusNotModified && leadsAway(res.Header["Location"], res.Request.URL, base) {
 		return &Error{Code: UpstreamRedirect, Message: "the service answered with a redirect that leads away from it", Ran: true}
 	}

@@ -126,7 +126,7 @@ func (g *Gateway) ask(call *Call, out *answer, at *attempt) (*registry.Service, 
 func (g *Gateway) read(call *Call, out *answer, at *attempt) *Error {
 	switch {
 	case call.proxied != nil:
-		return g.readProxied(call, at)
+		return g.readProxied(call, out, at)
 	case call.tunnel != nil:
 		return readTunnel(call, at)
 	case call.part != nil: // read with its batch

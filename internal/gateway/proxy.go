@@ -10,8 +10,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"golang.org/x/net/http/httpguts"
-
 	"agentgw/internal/identity"
 	"agentgw/internal/registry"
 )
@@ -23,6 +21,7 @@ type proxied struct {
 	path, query string  // below the service, as sent; the query with its question mark
 	body        []byte  // read before the call is decided; nil: it was not, or there is none
 	upload      *upload // what is read on the way; nil: nothing is
+	upgrade     bool    // it asks for a WebSocket
 }
 
 // uploaded is the body of a call that is read on its way; nil: there is none.
@@ -89,7 +88,7 @@ func (p *proxied) params(judged bool) []byte {
 }
 
 // readProxied is step 3 of a call by /proxy: all of the request but its body.
-func (g *Gateway) readProxied(call *Call, at *attempt) *Error {
+func (g *Gateway) readProxied(call *Call, out *answer, at *attempt) *Error {
 	p, r, limit := call.proxied, call.In, call.view.settings.MaxRequestBody
 	if err := checkFraming(r); err != nil {
 		return err
@@ -105,8 +104,10 @@ func (g *Gateway) readProxied(call *Call, at *attempt) *Error {
 	if identity.HasKey(p.path) || identity.HasKey(p.query) {
 		return refuse(BadRequest, "there is a gateway key in the path or the query, where it would go on to the service and into its logs: send it in a header")
 	}
-	if httpguts.HeaderValuesContainsToken(r.Header["Connection"], "upgrade") && httpguts.HeaderValuesContainsToken(r.Header["Upgrade"], "websocket") {
-		return refuse(BadRequest, "this gateway relays no WebSocket")
+	if p.upgrade = upgrades(r); p.upgrade {
+		if err := checkUpgrade(call, out); err != nil {
+			return err
+		}
 	}
 	principal, err := onBehalfOf(r.Header)
 	if err != nil {
@@ -241,6 +242,9 @@ func proxiedTarget(call *Call, service *registry.Service) (*registry.Target, *Er
 		target.Body = nil
 	}
 	target.Header = agentHeader(call.In.Header, call.open() != "")
+	if p.upgrade {
+		forUpgrade(target.Header)
+	}
 	return target, nil
 }
 

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"net/http"
 	"sync"
 	"time"
 
@@ -18,7 +17,7 @@ import (
 type stall struct {
 	clock   clockwork.Clock
 	limit   time.Duration // 0: none
-	control *http.ResponseController
+	control interface{ SetWriteDeadline(time.Time) error }
 
 	mu    sync.Mutex
 	timer timer

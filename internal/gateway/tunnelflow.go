@@ -283,7 +283,7 @@ func (f *flow) endUpstream() {
 }
 
 // closeWrite passes on that nothing more will come.
-func closeWrite(c net.Conn) {
+func closeWrite(c io.Writer) {
 	if half, ok := c.(interface{ CloseWrite() error }); ok {
 		_ = half.CloseWrite()
 	}
