@@ -140,7 +140,7 @@ func (g *Gateway) pay(call *Call) *Error {
 		return g.refusal(call, charge.Verdict())
 	}
 	service := call.view.registry.Services[call.Act.Service]
-	call.uses = g.uses(call, service.Actions[call.Act.Action], call.account.pays(call.Act.Principal))
+	call.uses = g.uses(call, service.Actions[call.Act.Action], call.account.pays(call.Act.Principal), everyRule)
 	v := g.limiter.Pay(charge, call.admission(call.view.services[call.Act.Service]), g.nanos.Nanos())
 	if v.Outcome != ratelimit.Admitted {
 		return g.refusal(call, v)
