@@ -114,7 +114,9 @@ type report struct {
 	Tenants  []limit     `json:"tenants"`
 	Services []limit     `json:"services"`
 	Process  processLine `json:"process"`
-	Rules    []ruleLine  `json:"rules"`
+	// Callers is absent where no service is open.
+	Callers *callersLine `json:"open_callers,omitempty"`
+	Rules   []ruleLine   `json:"rules"`
 	Warnings []string    `json:"warnings"`
 }
 
@@ -153,7 +155,7 @@ func newLimit(name string, l registry.Limits) limit {
 func newReport(s *registry.Snapshot, e *registry.Effective, settings *config.Settings) report {
 	r := report{
 		OK: true, File: s.File, SHA256: s.Hash, Warnings: []string{},
-		Scope: "per process: N replicas admit up to N times as much", Process: newProcessLine(settings),
+		Scope: "per process: N replicas admit up to N times as much", Process: newProcessLine(settings), Callers: newCallersLine(s, settings),
 	}
 	for _, k := range s.Keys {
 		line := newLimit(k.ID, e.Key(k.Rate))
@@ -216,6 +218,7 @@ func (r report) print(out io.Writer) error {
 			countText(l.MaxInflight), orDash(l.MaxInflightSource), l.Timeout)
 	}
 	r.Process.print(w)
+	r.Callers.print(w)
 	printRules(w, r.Rules)
 	if r.defaulted() {
 		fmt.Fprintf(w, "\nA burst marked (defaulted) is not in the file: it is one second of its rate, at least 1.\n")

@@ -23,8 +23,11 @@ func limitsInForce(r report) []any {
 	if r.Process.TenantQueue > 0 {
 		queue += " for " + r.Process.QueueWait + " at most"
 	}
-	process := slog.Group("process", slog.String("inflight", countText(r.Process.MaxInflight)), slog.String("queue of each tenant", queue))
-	return []any{group("keys", r.Keys), group("tenants", r.Tenants), group("services", r.Services), process, rulesInForce(r.Rules)}
+	process := []any{slog.String("inflight", countText(r.Process.MaxInflight)), slog.String("queue of each tenant", queue)}
+	if r.Callers != nil {
+		process = append(process, slog.String("each caller of open services", r.Callers.text()))
+	}
+	return []any{group("keys", r.Keys), group("tenants", r.Tenants), group("services", r.Services), slog.Group("process", process...), rulesInForce(r.Rules)}
 }
 
 // limitText is a limit in a few words, such as "5/s burst 10 inflight 8".

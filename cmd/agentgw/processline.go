@@ -24,15 +24,9 @@ type processLine struct {
 }
 
 func newProcessLine(s *config.Settings) processLine {
-	source := func(variable string) string {
-		if from := s.Source(variable); from != "default" {
-			return from
-		}
-		return "default " + variable
-	}
 	p := processLine{
-		MaxInflightSource: source("AGENTGATE_MAX_INFLIGHT"), TenantQueueSource: source("AGENTGATE_TENANT_QUEUE"), QueueWaitSource: source("AGENTGATE_TENANT_QUEUE_WAIT"),
-		RetentionSource: source("AGENTGATE_RECEIPT_RETENTION"),
+		MaxInflightSource: sourceOf(s, "AGENTGATE_MAX_INFLIGHT"), TenantQueueSource: sourceOf(s, "AGENTGATE_TENANT_QUEUE"), QueueWaitSource: sourceOf(s, "AGENTGATE_TENANT_QUEUE_WAIT"),
+		RetentionSource: sourceOf(s, "AGENTGATE_RECEIPT_RETENTION"),
 		TenantQueue:     s.TenantQueue, QueueWait: literal.Span(s.TenantQueueWait),
 	}
 	if s.MaxInflight > 0 {
@@ -42,6 +36,14 @@ func newProcessLine(s *config.Settings) processLine {
 		p.Retention = literal.Span(s.ReceiptRetention)
 	}
 	return p
+}
+
+// sourceOf is where a setting comes from, the name of its variable included.
+func sourceOf(s *config.Settings, variable string) string {
+	if from := s.Source(variable); from != "default" {
+		return from
+	}
+	return "default " + variable
 }
 
 func (p processLine) queueText() string {

@@ -156,8 +156,11 @@ func (l *loading) callerRate() {
 	case s.RateCallerBurst == 0:
 		s.RateCallerBurst, name = literal.DefaultBurst(s.RateCallerRPM), "RATE_CALLER_RPM"
 	}
-	if err := literal.CheckRate(s.RateCallerRPM/60, s.RateCallerBurst); err != nil {
-		l.blame(name, err)
+	switch rpm, burst := s.RateCallerRPM, s.RateCallerBurst; {
+	case rpm > 60*literal.MaxRPS:
+		l.blame("RATE_CALLER_RPM", fmt.Errorf("a rate over %d a minute cannot be kept", int64(60*literal.MaxRPS)))
+	case float64(burst) > 60*rpm:
+		l.blame(name, fmt.Errorf("a burst of %d is more than an hour of its rate of %s a minute", burst, literal.Number(rpm)))
 	}
 }
 
