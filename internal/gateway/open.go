@@ -2,8 +2,12 @@ package gateway
 
 import (
 	"net/http"
+	"net/url"
+	"strings"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/net/http/httpguts"
 
 	"agentgw/internal/identity"
 	"agentgw/internal/ratelimit"
@@ -53,6 +57,22 @@ func (g *Gateway) openCaller(call *Call, service string, now time.Time) (*identi
 	return identity.NewOpenCaller(identity.Key{ID: name}, service), nil
 }
 
+// byAPage reports whether a page in a browser asks, which is of another site than the one
+// that it asks. A service may be open to all who reach it, and be reached by nobody but
+// the people on its machine; whatever page they look at must not be one of them. A
+// preflight is answered by the service, and asks for nothing itself (W3C Fetch).
+func byAPage(r *http.Request) bool {
+	if r.Method == http.MethodOptions {
+		return false
+	}
+	for _, origin := range r.Header["Origin"] {
+		if of, err := url.Parse(origin); err != nil || !strings.EqualFold(of.Host, r.Host) {
+			return true
+		}
+	}
+	return sentByOthers(r)
+}
+
 // accountOfOpenCaller is made for each call: the state is the limiter's, which finds it
 // by name. Whom an issuer vouches for is not where strangers are, who can take any number
 // of names.
@@ -78,7 +98,7 @@ func withCredentials(h, in http.Header) http.Header {
 		h = http.Header{}
 	}
 	for _, name := range credentials {
-		if values := in[name]; len(values) > 0 && h[name] == nil && !anyKey(values) {
+		if values := in[name]; len(values) > 0 && h[name] == nil && !anyKey(values) && !httpguts.HeaderValuesContainsToken(in["Connection"], name) {
 			h[name] = values
 		}
 	}

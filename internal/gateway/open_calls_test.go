@@ -214,3 +214,37 @@ func TestAnOpenCallIsRefusedByTheFirstStep(t *testing.T) {
 		}
 	}
 }
+
+// TestPagesGetNothingOfAnOpenService that a browser may send without being asked; with a
+// credential, which no page has by itself, and where a service says that it may, a page is
+// a caller like any.
+func TestPagesGetNothingOfAnOpenService(t *testing.T) {
+	w := setup{registry: openRegistry}.world(t, hello)
+	host := strings.TrimPrefix(w.server.URL, "http://")
+	for _, c := range []struct {
+		method string
+		header []string
+		status int
+	}{
+		{"POST", []string{"Origin", "http://evil.example"}, 403},
+		{"POST", []string{"Origin", "null"}, 403},
+		{"GET", []string{"Origin", "http://" + host + ".evil.example"}, 403},
+		{"POST", []string{"Origin", "http://evil.example/" + host}, 403},
+		{"GET", []string{"Sec-Fetch-Site", "cross-site"}, 403},
+		{"GET", []string{"Sec-Fetch-Site", "same-site"}, 403},
+		{"POST", []string{"Origin", "http://evil.example", "Authorization", "Basic YTpi"}, 403}, // which a browser keeps
+		{"POST", []string{"Origin", "http://evil.example", "Cookie", "session=1"}, 403},
+		{"POST", []string{"Origin", "http://evil.example", "Authorization", "Bearer sk-1"}, 200},
+		{"POST", []string{"Origin", "http://evil.example", "X-Api-Key", "sk-1"}, 200},
+		{"OPTIONS", []string{"Origin", "http://evil.example", "Access-Control-Request-Method", "POST"}, 200},
+		{"POST", []string{"Origin", "http://" + host}, 200},
+		{"GET", []string{"Sec-Fetch-Site", "none"}, 200},
+		{"GET", []string{"Sec-Fetch-Site", "same-origin"}, 200},
+		{"GET", nil, 200},
+	} {
+		got := w.relayedBy("", c.method, "llm/x", "", c.header...)
+		if got.status != c.status || got.status == 403 && (got.code != "scope_denied" || !strings.Contains(got.body, "permission_error")) {
+			t.Errorf("%s %v: %d %s %s, want %d", c.method, c.header, got.status, got.code, got.body, c.status)
+		}
+	}
+}

@@ -119,6 +119,9 @@ func (g *Gateway) ask(call *Call, out *answer, at *attempt) (*registry.Service, 
 	if err != nil {
 		return nil, nil, err
 	}
+	if call.Key.ID == identity.Anonymous && byAPage(call.In) {
+		return nil, nil, refuse(ScopeDenied, "a page in a browser that is of another site calls no open service without a bearer token or an x-api-key")
+	}
 	return service, action, g.readBody(call, action, out, at)
 }
 
@@ -224,7 +227,7 @@ func buildTarget(call *Call, service *registry.Service, action *registry.Action)
 	if err != nil {
 		return nil, badParams(err)
 	}
-	if service.Access == registry.AccessOpen {
+	if service.Access == registry.AccessOpen && call.part == nil { // a batch does not say for which of its services they are
 		target.Header = withCredentials(target.Header, call.In.Header)
 	}
 	return target, nil
