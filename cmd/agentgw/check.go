@@ -115,9 +115,9 @@ type report struct {
 	Services []limit     `json:"services"`
 	Process  processLine `json:"process"`
 	// Callers is absent where no service is open.
-	Callers *callersLine `json:"open_callers,omitempty"`
-	Rules   []ruleLine   `json:"rules"`
-	Warnings []string    `json:"warnings"`
+	Callers  *callersLine `json:"open_callers,omitempty"`
+	Rules    []ruleLine   `json:"rules"`
+	Warnings []string     `json:"warnings"`
 }
 
 // limit is one line of a table. A missing value is no limit.
