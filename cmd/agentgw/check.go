@@ -106,14 +106,15 @@ func (c *cli) sayProblems(asJSON bool, problems registry.Problems) error {
 
 // report is what check says of a sound registry.
 type report struct {
-	OK       bool        `json:"ok"`
-	File     string      `json:"file"`
-	SHA256   string      `json:"sha256"`
-	Scope    string      `json:"limits_are"`
-	Keys     []limit     `json:"keys"`
-	Tenants  []limit     `json:"tenants"`
-	Services []limit     `json:"services"`
-	Process  processLine `json:"process"`
+	OK       bool         `json:"ok"`
+	File     string       `json:"file"`
+	SHA256   string       `json:"sha256"`
+	Scope    string       `json:"limits_are"`
+	Keys     []limit      `json:"keys"`
+	Tenants  []limit      `json:"tenants"`
+	Services []limit      `json:"services"`
+	Tunnels  *tunnelsLine `json:"tunnels,omitempty"` // absent: CONNECT is refused
+	Process  processLine  `json:"process"`
 	// Callers is absent where no service is open.
 	Callers  *callersLine `json:"open_callers,omitempty"`
 	Rules    []ruleLine   `json:"rules"`
@@ -192,6 +193,7 @@ func newReport(s *registry.Snapshot, e *registry.Effective, settings *config.Set
 		line.Timeout = literal.Span(service.Timeout)
 		r.Services = append(r.Services, line)
 	}
+	r.Tunnels = newTunnelsLine(s.Tunnels)
 	r.Rules = ruleLines(s)
 	for _, w := range warnings(s) {
 		r.Warnings = append(r.Warnings, w.Error())
@@ -217,6 +219,7 @@ func (r report) print(out io.Writer) error {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", l.Name, rateText(l.RPS), burstText(l), orDash(rateFrom(l)),
 			countText(l.MaxInflight), orDash(l.MaxInflightSource), l.Timeout)
 	}
+	r.Tunnels.print(w)
 	r.Process.print(w)
 	r.Callers.print(w)
 	printRules(w, r.Rules)

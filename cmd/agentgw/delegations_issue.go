@@ -142,6 +142,9 @@ func declared(snapshot *registry.Snapshot) map[string][]string {
 	for name, s := range snapshot.Services {
 		all[name] = slices.Sorted(maps.Keys(s.Actions))
 	}
+	if snapshot.Tunnels != nil {
+		all[registry.TunnelService] = snapshot.Tunnels.Hosts()
+	}
 	return all
 }
 
@@ -251,7 +254,10 @@ func checkBounds(g *delegation.Grant, snapshot *registry.Snapshot) error {
 	for _, d := range g.Details {
 		for _, name := range slices.Sorted(maps.Keys(d.Constraints)) {
 			for _, action := range d.Actions {
-				params := snapshot.Services[d.Service].Actions[action].Params()
+				var params []registry.Param // of a tunnel: none
+				if s := snapshot.Services[d.Service]; s != nil {
+					params = s.Actions[action].Params()
+				}
 				if !slices.ContainsFunc(params, func(p registry.Param) bool { return p.Name == name }) {
 					return fmt.Errorf("--grant: %s.%s has no parameter %q to constrain", d.Service, action, name)
 				}

@@ -268,6 +268,8 @@ func valueText(l explain.Limit) string {
 		return fmt.Sprintf("%d in flight, weight %d", l.MaxInflight, l.Weight)
 	case l.MaxInflight > 0:
 		return fmt.Sprintf("%d in flight", l.MaxInflight)
+	case l.Bytes > 0:
+		return fmt.Sprintf("%d bytes in %s", l.Bytes, l.Window)
 	case l.MaxQueued > 0:
 		return fmt.Sprintf("%d may wait, %s at most", l.MaxQueued, l.Wait)
 	case l.BurstDefaulted:

@@ -4,6 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"agentgw/internal/ratelimit"
+	"agentgw/internal/registry"
 )
 
 // limiterCollector reads the limiter when Prometheus asks, which costs no caller
@@ -22,6 +23,9 @@ func (r rules) labels() (services, limits map[string]bool) {
 	services, limits = map[string]bool{}, map[string]bool{}
 	for name := range r.snapshot.Services {
 		services[name] = true
+	}
+	if r.snapshot.Tunnels != nil {
+		services[registry.TunnelService] = true
 	}
 	for k := range ratelimit.Kinds() {
 		limits[k.String()] = true

@@ -66,6 +66,8 @@ type Limit struct {
 	MaxInflight    int     `json:"max_inflight,omitempty"`
 	MaxQueued      int     `json:"max_queued,omitempty"` // calls that may wait for a slot of any cap, so long:
 	Wait           string  `json:"wait,omitempty"`
+	Bytes          int64   `json:"bytes,omitempty"`      // that tunnels may carry in a window of:
+	Window         string  `json:"window,omitempty"`
 	Weight         int     `json:"weight,omitempty"` // the tenant's share of a cap that several wait for
 
 	Source       string `json:"source,omitempty"`       // of the rate, the cap or the queue
@@ -78,7 +80,7 @@ type Limit struct {
 
 // Level is how a limit stands in a running gateway.
 type Level struct {
-	Remaining *int64 `json:"remaining,omitempty"` // tokens, or slots of a cap
+	Remaining *int64 `json:"remaining,omitempty"` // tokens, slots of a cap, or bytes
 	InFlight  *int64 `json:"in_flight,omitempty"` // of a cap, or where there is none
 	Queued    *int64 `json:"queued,omitempty"`    // calls that wait
 }

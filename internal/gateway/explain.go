@@ -13,6 +13,7 @@ import (
 	"agentgw/internal/ratelimit"
 	"agentgw/internal/registry"
 	"agentgw/internal/rules"
+	"agentgw/internal/tunnel"
 )
 
 // Levels tell how limits stand in a gateway that runs.
@@ -80,15 +81,29 @@ func (x Explainer) Explain(q explain.Question, key *identity.Key, unserved strin
 			return a, nil
 		}
 	}
+	if x.Registry.Tunnels != nil && q.Service == registry.TunnelService {
+		to, err := registry.ParseHostPort(q.Action)
+		if err != nil {
+			a.Refused = refusalOf(3, refuse(BadRequest, "%v", err), "a tunnel leads to HOST:PORT", "")
+			return a, nil
+		}
+		call.Act.Action, call.Act.to, call.tunnel = to.String(), &to, &tunnelled{to: to, limit: tunnelLimit(x.Registry.Tunnels)}
+	}
 	service, action, refused := authorize(x.Registry, key, call.Act)
 	if refused != nil {
 		why, source := whyOutOfScope(x.Registry, key, q)
+		if call.tunnel != nil {
+			why, source = whyNoTunnel(x.Registry, key, call.Act)
+		}
 		a.Refused = refusalOf(4, refused, why, source)
 		return a, nil
 	}
 	tenant := account.of(q.User)
 	a.Tenant = tenant.Partition()
 	a.Limits = append(a.Limits, x.admission(v, key, tenant, service)...)
+	if call.tunnel != nil {
+		a.Limits = append(a.Limits, x.tunnelBytes(call.tunnel.limit, account.key.Partition()))
+	}
 	a.Rules = append(a.Rules, x.rules(v, key, a.Tenant, q, action)...)
 	if x.Levels != nil && x.Levels.Look(tenant, 0).Blocked {
 		a.Refused = refusalOf(5, refuse(TenantBlocked, tenantBlocked), "an operator blocked "+a.Tenant+" in this process", "")
@@ -264,6 +279,33 @@ func whyNoKey(key *identity.Key, unserved string, now time.Time) string {
 
 // whyOutOfScope says of a call that authorize refused what the agent is not told,
 // and where to look.
+func whyNoTunnel(in *registry.Snapshot, key *identity.Key, a act) (why, source string) {
+	switch {
+	case !key.AllowsService(registry.TunnelService):
+		return "the key's services are " + listed(key.Services), key.Origin
+	case !in.Tunnels.Allows(*a.to):
+		return "tunnels.allow has " + listed(in.Tunnels.Allow), in.Tunnels.Pos.String()
+	case !key.Allows(registry.TunnelService, a.Action):
+		return "the key's actions are " + listed(key.Actions), key.Origin
+	}
+	return "the key's users are " + listed(key.Users), key.Origin
+}
+
+// tunnelBytes is what a caller's tunnels may carry.
+func (x Explainer) tunnelBytes(l tunnel.Limit, caller string) explain.Limit {
+	kind := ratelimit.KindTunnelBytes
+	e := explain.Limit{Step: 5, Limit: kind.String(), Policy: policy(kind), ChargedTo: caller, Off: l.Bytes <= 0, Source: x.Registry.Tunnels.Pos.String()}
+	if e.Off {
+		return e
+	}
+	e.Bytes, e.Window, e.Source = l.Bytes, literal.Span(l.Window), x.Registry.Tunnels.BytesPos.String()
+	if x.Running != nil {
+		left := x.Running.budgets.Standing(caller, l, x.Nanos.Nanos()).Left
+		e.Level = &explain.Level{Remaining: &left}
+	}
+	return e
+}
+
 func whyOutOfScope(in *registry.Snapshot, key *identity.Key, q explain.Question) (why, source string) {
 	service := in.Services[q.Service]
 	switch {

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"net/http"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -20,9 +21,12 @@ func (x Explainer) rules(v *view, key *identity.Key, tenant string, q explain.Qu
 		Caller: v.account(key).key.Partition(), Tenant: tenant, Service: q.Service, Action: q.Action,
 		Org: key.Org, Space: key.Space, User: key.User, Principal: q.User,
 	}
-	if action != nil { // else it is by /proxy, and none of the declared ones
+	switch {
+	case action != nil:
 		call.Method, call.Path = action.Method, action.Path()
-	}
+	case q.Service == registry.TunnelService && x.Registry.Tunnels != nil:
+		call.Method = http.MethodConnect
+	} // else it is by /proxy, and none of the declared ones
 	if addr, err := netip.ParseAddr(q.ClientIP); err == nil {
 		call.ClientIP = limitedAs(addr)
 	}

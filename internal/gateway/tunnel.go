@@ -117,15 +117,16 @@ func readTunnel(call *Call, at *attempt) *Error {
 		return refused
 	}
 	call.tunnel.to = to
-	call.tunnel.limit = tunnel.Limit{Bytes: rules.BytesPerWindow, Window: rules.Window, Cut: rules.OnExhausted == registry.OnExhaustedCut}
+	call.tunnel.limit = tunnelLimit(rules)
 	call.Act = act{Service: registry.TunnelService, Action: to.String(), Principal: principal, to: &to}
 	at.record.Service, at.record.Action, at.record.Principal = call.Act.Service, call.Act.Action, principal
 	at.read = true
 	return nil
 }
 
-// tunnelService stands for a service where a step asks for one.
-var tunnelService = &registry.Service{Name: registry.TunnelService}
+func tunnelLimit(t *registry.Tunnels) tunnel.Limit {
+	return tunnel.Limit{Bytes: t.BytesPerWindow, Window: t.Window, Cut: t.OnExhausted == registry.OnExhaustedCut}
+}
 
 // authorizeTunnel is step 4 of a CONNECT: a key that is for tunnels, or for all services;
 // the host, by the list of the file and by the key's actions; and the principal.
@@ -141,7 +142,7 @@ func authorizeTunnel(in *registry.Snapshot, key *identity.Key, a act) (*registry
 	if err := mayActFor(key, a.Principal); err != nil {
 		return nil, nil, err
 	}
-	return tunnelService, nil, nil
+	return in.Tunnels.Service, nil, nil
 }
 
 // budget is how the caller stands to the bytes that his tunnels may carry; zero for a call

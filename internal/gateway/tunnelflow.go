@@ -77,7 +77,7 @@ func (g *Gateway) unreached(ctx context.Context, call *Call, err error) *Error {
 	case errors.Is(cause, errFirstByte), cause == nil && errors.As(err, &timeout) && timeout.Timeout():
 		return &Error{Code: UpstreamTimeout, Message: fmt.Sprintf("%s took no connection within %s", to, dialTimeout), Err: err}
 	case cause != nil:
-		e := g.upstreamError(ctx, call, tunnelService, redact.Redactor{}, nil, err)
+		e := g.upstreamError(ctx, call, call.view.registry.Tunnels.Service, redact.Redactor{}, nil, err)
 		e.Ran = false
 		return e
 	case errors.Is(err, errGuarded):

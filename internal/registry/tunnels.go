@@ -30,6 +30,7 @@ type Tunnels struct {
 	Window         time.Duration
 	OnExhausted    string // OnExhaustedFinish or OnExhaustedCut
 	AllowPrivate   bool
+	Service        *Service // stands for them where a service is asked for
 	Pos            Position
 	AllowPos       []Position // of each of Allow
 	BytesPos       Position
@@ -93,6 +94,16 @@ func (t *Tunnels) Allows(h HostPort) bool {
 	})
 }
 
+// Hosts are the hosts that are allowed by their own names, as HostPort writes them, in order.
+func (t *Tunnels) Hosts() []string {
+	list := make([]string, 0, len(t.hosts))
+	for h := range t.hosts {
+		list = append(list, h.String())
+	}
+	slices.Sort(list)
+	return list
+}
+
 // tunnels reads which hosts CONNECT may reach.
 func (r *reader) tunnels(e entry) *Tunnels {
 	o := r.object(e.value, e.path, "allow", "bytes_per_window", "window", "on_exhausted", "allow_private")
@@ -103,6 +114,7 @@ func (r *reader) tunnels(e entry) *Tunnels {
 		Pos:          r.pos(e.key),
 		hosts:        map[HostPort]bool{},
 	}
+	t.Service = &Service{Name: TunnelService, Pos: t.Pos}
 	if m, ok := o.get("allow"); ok {
 		for _, w := range r.words(m) {
 			if err := t.allow(w.text); err != nil {
