@@ -30,3 +30,9 @@ func (g *Gateway) WaitForAgents() (n int) {
 	})
 	return n
 }
+
+// Running is how many calls are under way to a service, or wait for a slot.
+func (g *Gateway) Running() (n int) {
+	g.running.each(func(*running) { n++ })
+	return n
+}

@@ -1,10 +1,12 @@
 package gateway
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
 
+	"agentgw/internal/identity"
 	"agentgw/internal/literal"
 	"agentgw/internal/ratelimit"
 	"agentgw/internal/registry"
@@ -27,6 +29,9 @@ func (g *Gateway) identify(call *Call, at *attempt) *Error {
 		call.account = call.view.account(key)
 		at.known(call)
 		return nil
+	}
+	if errors.Is(err, identity.ErrTwoHeaders) && call.tunnel != nil {
+		return refuse(BadRequest, "more than one Proxy-Authorization header")
 	}
 	if ambiguous(err) {
 		return refuse(BadRequest, "%v", err)

@@ -71,7 +71,7 @@ func (w *world) connect(to, early string, header ...string) *through {
 	}
 	w.t.Cleanup(func() { _ = c.Close() })
 	_ = c.SetDeadline(time.Now().Add(time.Minute))
-	head := "CONNECT " + to + " HTTP/1.1\r\nHost: " + to + "\r\n"
+	head := "CONNECT " + to + " HTTP/1.1\r\nHost: gateway\r\n" // which the target wins over (RFC 9112, section 3.2.2)
 	for _, h := range header {
 		head += h + "\r\n"
 	}

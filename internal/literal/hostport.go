@@ -30,10 +30,10 @@ func Host(s string) error {
 	if strings.Contains(s, ":") {
 		return fmt.Errorf("%s: an IPv6 address stands in brackets, such as [2001:db8::5]", Quote(s))
 	}
-	for _, c := range []byte(s) {
+	for _, c := range s {
 		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
 		if !letter && c != '.' && c != '-' && c != '_' {
-			return fmt.Errorf("the host %s holds %q; names with other letters are written in their xn-- form", Quote(s), string(rune(c)))
+			return fmt.Errorf("the host %s holds %q; names with other letters are written in their xn-- form", Quote(s), string(c))
 		}
 	}
 	labels := strings.Split(strings.TrimSuffix(s, "."), ".")

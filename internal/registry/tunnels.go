@@ -80,16 +80,10 @@ func (h HostPort) String() string {
 
 // Allows reports whether a tunnel may lead to h: its port is that of an entry, and its
 // host is the entry's, or ends with it where that begins with a star. A star is for one
-// label or more, and never for the name behind it, nor for part of a label; it covers
-// no address.
+// label or more, and never for the name behind it, nor for part of a label; no address ends
+// like a name that can stand behind one.
 func (t *Tunnels) Allows(h HostPort) bool {
-	if t.hosts[h] {
-		return true
-	}
-	if _, err := netip.ParseAddr(h.Host); err == nil {
-		return false
-	}
-	return slices.ContainsFunc(t.under, func(u HostPort) bool {
+	return t.hosts[h] || slices.ContainsFunc(t.under, func(u HostPort) bool {
 		return u.Port == h.Port && len(h.Host) > len(u.Host) && strings.HasSuffix(h.Host, u.Host)
 	})
 }
