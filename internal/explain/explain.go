@@ -66,7 +66,7 @@ type Limit struct {
 	MaxInflight    int     `json:"max_inflight,omitempty"`
 	MaxQueued      int     `json:"max_queued,omitempty"` // calls that may wait for a slot of any cap, so long:
 	Wait           string  `json:"wait,omitempty"`
-	Bytes          int64   `json:"bytes,omitempty"`      // that tunnels may carry in a window of:
+	Bytes          int64   `json:"bytes,omitempty"` // that tunnels may carry in a window of:
 	Window         string  `json:"window,omitempty"`
 	Weight         int     `json:"weight,omitempty"` // the tenant's share of a cap that several wait for
 

@@ -47,10 +47,10 @@ func (g *Gateway) runTunnel(call *Call, out *answer, at *attempt, release func()
 	began := g.clock.Now()
 	at.answered(http.StatusOK, began.Sub(dialled))
 	g.answered(call.Act.Service, began.Sub(dialled))
+	patience.follow(began, at.settings.StreamIdle, at.settings.StreamMax)
 	if err := f.takeOver(); err != nil {
 		return &Error{Code: Internal, Message: "the gateway failed; the operator's log says why", Err: err, Ran: true}
 	}
-	patience.follow(began, at.settings.StreamIdle, at.settings.StreamMax)
 	defer func() { at.record.In = f.up.Load(); at.sent(f.down.Load()) }() // on a panic too
 	f.run(ctx)
 
@@ -197,10 +197,9 @@ func (f *flow) carryDown() {
 	case wrote != nil:
 		f.cancel(errClient)
 	case f.end() == 1:
+		f.patience.linger(f.out.stall.limit) // nothing is to come but what the client still has to say
 		// Not where it is the second to end: then the client sees it when the outcome is on disk.
 		_ = f.toClient(func() error { closeWrite(f.client); return nil })
-		// Nothing more can come of it but what the client still has to say.
-		f.patience.linger(f.out.stall.limit)
 	}
 }
 
