@@ -148,6 +148,13 @@ var (
 	errStalled = errors.New("the client took no bytes for AGENTGATE_CLIENT_STALL")
 )
 
+func whyGone(out *answer) error {
+	if out.stall.cut() {
+		return errStalled
+	}
+	return errHungUp
+}
+
 // dispatch runs the calls of a batch, each through the whole pipeline and as many at once
 // as their tenants have slots, and answers with their results, in order and as they come.
 // No call waits for the client: its answer is kept, and its slot free, when it has ended.
@@ -155,25 +162,25 @@ var (
 func (g *Gateway) dispatch(call *Call, out *answer) {
 	out.name("", "") // each of the calls has its own
 	parts := call.batch.parts
-	ctx, cancel := context.WithCancelCause(call.In.Context())
+	// Not of the request's own context: that is also done when a write fails, and does not
+	// tell a client that took nothing from one that hung up.
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(call.In.Context()))
+	gone := func() { cancel(whyGone(out)) }
+	defer context.AfterFunc(call.In.Context(), gone)()
 	kept := newShelf(len(parts))
-	stop := context.AfterFunc(ctx, kept.close)
-	defer stop()
+	defer context.AfterFunc(ctx, kept.close)()
 	var workers sync.WaitGroup
 	defer workers.Wait()
-	defer cancel(errHungUp) // on a panic too
+	defer gone() // on a panic too
 	for range atOnce(parts) {
 		workers.Go(func() {
-			for i, more := kept.next(); more; i, more = kept.next() {
+			for i, more := kept.next(); more && ctx.Err() == nil; i, more = kept.next() {
 				parts[i].In = parts[i].In.WithContext(ctx)
 				kept.put(i, g.servePart(parts[i]))
 			}
 		})
 	}
 	if kept.writeTo(out) != nil {
-		if out.stall.cut() {
-			cancel(errStalled)
-		}
 		panic(http.ErrAbortHandler) // a cut answer must never look like a whole one
 	}
 }
@@ -198,8 +205,8 @@ func atOnce(parts []*Call) int {
 
 // servePart serves one call of a batch as if it had come by itself, and keeps the answer.
 // One that broke off, of which a client by itself would have got a piece, is an error here.
-func (g *Gateway) servePart(call *Call) *keptAnswer {
-	k := &keptAnswer{header: http.Header{}}
+func (g *Gateway) servePart(call *Call) (k *keptAnswer) {
+	k = &keptAnswer{header: http.Header{}}
 	out := newAnswer(k, g.clock, 0)
 	defer func() {
 		if p := recover(); p != nil {
