@@ -25,11 +25,28 @@ type batch struct {
 	cost     int64     // that its records may take at most
 	told     []noted   // its records that the file of what is unrecorded tells of until they are on disk
 	passed   []*missed // attempts that were let through, and are accounted for by it
-	late     chan struct{}
-	waived   bool // late is closed: nobody waits for it
+	answer   *answer   // of those who wait for it now
 	encoding sync.WaitGroup
 	done     chan struct{} // closed when err is final
 	err      error
+}
+
+// answer is what somebody is told who waits for a batch: how that ended, or before
+// that that nobody waits for it any more.
+type answer struct {
+	given bool          // guarded by Log.mu
+	told  chan struct{} // closed when err is final
+	err   error
+}
+
+func newAnswer() *answer { return &answer{told: make(chan struct{})} }
+
+// giveLocked gives the answer, where none was given yet.
+func (a *answer) giveLocked(err error) {
+	if !a.given {
+		a.given, a.err = true, err
+		close(a.told)
+	}
 }
 
 // slot is the place of one record.
@@ -44,7 +61,7 @@ type slot struct {
 
 // newBatch makes room for as many records as the last batch took.
 func newBatch(first uint64, room int) *batch {
-	return &batch{first: first, slots: make([]*slot, 0, room), done: make(chan struct{}), late: make(chan struct{})}
+	return &batch{first: first, slots: make([]*slot, 0, room), done: make(chan struct{}), answer: newAnswer()}
 }
 
 // Append adds r and returns once it is durable (in interval mode: once it is
@@ -69,24 +86,20 @@ func (l *Log) Append(r *Record) (Entry, error) {
 	if r.Kind.counts() && r.Count == 0 {
 		return Entry{}, fmt.Errorf("receipts: a %s stands for one attempt at least", r.Kind)
 	}
-	entry, b, late, err := l.enqueue(r)
+	entry, _, a, err := l.enqueue(r)
 	if err != nil {
 		return entry, err
 	}
-	if !l.interval {
+	if l.interval {
 		select {
-		case <-b.done:
-		case <-late:
+		case <-a.told:
+		default:
+			return entry, nil
 		}
 	}
-	select {
-	case <-b.done:
-		if b.err != nil {
-			return Entry{}, b.err
-		}
-	case <-late:
-		return Entry{}, ErrLate
-	default: // in interval mode
+	<-a.told
+	if a.err != nil {
+		return Entry{}, a.err
 	}
 	return entry, nil
 }
@@ -106,12 +119,12 @@ func (l *Log) Promise(r *Record) error {
 }
 
 // enqueue puts r into the batch that is filling and returns it.
-func (l *Log) enqueue(r *Record) (Entry, *batch, <-chan struct{}, error) {
+func (l *Log) enqueue(r *Record) (Entry, *batch, *answer, error) {
 	if r.ID == "" {
 		r.ID = l.newID()
 	}
 	r.Replica, r.Interval = l.replica, l.interval
-	b, s, index, late, err := l.place(r)
+	b, s, index, a, err := l.place(r)
 	if err != nil {
 		return Entry{}, nil, nil, err
 	}
@@ -123,7 +136,7 @@ func (l *Log) enqueue(r *Record) (Entry, *batch, <-chan struct{}, error) {
 		entry.Tree, entry.TreeIndex = s.branch.origin, r.Seq-1
 	}
 	b.encoding.Done() // from here on the slot is the committer's
-	return entry, b, late, nil
+	return entry, b, a, nil
 }
 
 // admitLocked waits until there is room for so many bytes and one record more. It
@@ -150,7 +163,7 @@ func (l *Log) admitLocked(cost int64) error {
 
 // place gives r its index, sequence and time, in one order. A place once given
 // is filled: nothing between here and the write can refuse a record.
-func (l *Log) place(r *Record) (*batch, *slot, uint64, <-chan struct{}, error) {
+func (l *Log) place(r *Record) (*batch, *slot, uint64, *answer, error) {
 	s := slots.Get().(*slot)
 	cost, owed := costOf(r), int64(0)
 	if r.Kind == KindIntent {
@@ -182,10 +195,11 @@ func (l *Log) place(r *Record) (*batch, *slot, uint64, <-chan struct{}, error) {
 	if n == 1 && l.interval {
 		b.began = l.clock.Now()
 	}
-	if n == 1 || n == maxBatch || n == manyRefusals || !r.Kind.refuses() && b.calls == 1 {
+	calls := !r.Kind.refuses() && (b.calls == 1 || b.calls == l.expected)
+	if n == 1 && l.idle || n == maxBatch || n == manyRefusals || calls {
 		l.nudge() // patienceLocked has another answer now
 	}
-	return b, s, index, b.late, nil
+	return b, s, index, b.answer, nil
 }
 
 // nameLocked has a record of a tenant count for its tree. The first one it spells.

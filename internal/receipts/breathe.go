@@ -5,7 +5,7 @@ import (
 )
 
 // linger gathers records, in interval mode, where nobody waits for the disk, until
-// the oldest of them has waited for its time, and else for as long as breathe
+// the oldest of them has waited for its time, and else for as long as breatheLocked
 // said. It ends early for a full batch and for Close.
 func (l *Log) linger() {
 	for left := l.patience(); left > 0; left = l.patience() {
@@ -31,6 +31,8 @@ func (l *Log) patienceLocked() time.Duration {
 	n := len(l.filling.slots)
 	switch {
 	case n >= maxBatch || l.closing || l.failure != nil:
+		return 0
+	case !l.interval && l.filling.calls > 0 && l.filling.calls >= l.expected:
 		return 0
 	case !l.interval:
 		until := l.notBefore
@@ -60,8 +62,10 @@ const (
 	manyRefusals    = 32
 )
 
-// breathe puts the next commit off after a crowd's, for as long as that took but
-// never for long. The batches are larger then and fewer: a sync and a signature
+// breatheLocked puts the next commit off after a crowd's, for as long as that took but
+// never for long, nor for longer than until as many calls wait as were released and
+// had come meanwhile: callers who come back as soon as they are released are all
+// there then, and more will not come. The batches are larger and fewer: a sync and a signature
 // take the processor as long as two or three calls, and under load a call costs
 // a sixth less and is over sooner, since it waits for the processor before it
 // waits for the disk. Callers who are few wait for nobody.
@@ -70,10 +74,11 @@ const (
 // a flood of them takes of the disk, the calls of those who keep to their limits
 // would wait for. A call's record does not wait with them but takes them along. One
 // that is refused while few are waits for nothing either.
-func (l *Log) breathe(records, calls int, took time.Duration, now time.Time) {
+func (l *Log) breatheLocked(records, calls int, took time.Duration, now time.Time) {
 	if calls >= crowd {
 		l.notBefore = now.Add(min(took, maxPause))
 	}
+	l.expected = calls + l.filling.calls
 	if records > calls {
 		l.refusals = now.Add(min(refusalPart*took, maxRefusalPause))
 	}

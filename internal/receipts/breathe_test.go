@@ -1,6 +1,7 @@
 package receipts
 
 import (
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -9,7 +10,8 @@ import (
 )
 
 // TestPauseAfterACrowd: the commit after one that many calls shared waits as long
-// as that took, and 2 ms at most; after one that few shared it does not wait, and
+// as that took, and 2 ms at most, or until those wait again, and with them
+// who came meanwhile; after one that few shared it does not wait, and
 // neither does a full batch or one that is the last. Refusals alone wait 20 times
 // as long as the last commit with one took, and 5 ms at most, unless they are many;
 // with a call's record among them they do not.
@@ -18,7 +20,8 @@ func TestPauseAfterACrowd(t *testing.T) {
 	for _, c := range []struct {
 		calls, refusals int // of the last batch
 		took, passed    time.Duration
-		waiting, asking int // refusals and calls of the next
+		waiting, asking int // refusals and calls of the next, that came meanwhile
+		back            int // calls that came after it
 		want            time.Duration
 		change          func(*Log)
 	}{
@@ -28,6 +31,11 @@ func TestPauseAfterACrowd(t *testing.T) {
 		{calls: 8, took: ms, want: ms},
 		{calls: 8, took: ms, passed: ms / 4, want: 3 * ms / 4},
 		{calls: 64, took: 9 * ms, want: 2 * ms},
+		{calls: 64, took: ms, back: 63, want: ms},
+		{calls: 64, took: ms, back: 64},
+		{calls: 32, took: ms, asking: 32, back: 31, want: ms},
+		{calls: 32, took: ms, asking: 32, back: 32},
+		{calls: 64, refusals: 64, took: ms, back: 64},
 		{calls: 64, took: ms, change: func(l *Log) { l.closing = true }},
 		{calls: 64, took: ms, change: func(l *Log) { l.failure = ErrUnavailable }},
 		{calls: 64, took: ms, change: func(l *Log) { l.filling.slots = make([]*slot, maxBatch) }},
@@ -49,12 +57,44 @@ func TestPauseAfterACrowd(t *testing.T) {
 		if c.change != nil {
 			c.change(l)
 		}
-		l.breathe(c.calls+c.refusals, c.calls, c.took, clock.Now())
+		l.breatheLocked(c.calls+c.refusals, c.calls, c.took, clock.Now())
 		clock.Advance(c.passed)
+		l.filling.slots, l.filling.calls = append(l.filling.slots, make([]*slot, c.back)...), c.asking+c.back
 		if got := max(0, l.patience()); got != c.want {
 			t.Errorf("%+v: the next commit waits %v", c, got)
 		}
 	}
+}
+
+// TestACrowdThatIsBackIsNotWaitedFor: callers who come back soon after they were
+// released share each sync, and once they all are there nothing else is waited for.
+func TestACrowdThatIsBackIsNotWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const sync, soon, callers, each = time.Millisecond, time.Millisecond / 10, 2 * crowd, 20
+		l := openOnSlow(t, sync)
+		began, before := time.Now(), l.Stats().Batches
+		done := make(chan error)
+		for range callers {
+			go func() {
+				var err error
+				for range each {
+					_, e := l.Append(&Record{Kind: KindOutcome, Decision: Allowed})
+					err = errors.Join(err, e)
+					time.Sleep(soon)
+				}
+				done <- err
+			}()
+		}
+		for range callers {
+			if err := <-done; err != nil {
+				t.Fatal(err)
+			}
+		}
+		// The first batches may be of those who came first, with a pause behind them.
+		if took, n := time.Since(began), l.Stats().Batches-before; took > (each+each/4)*(sync+soon) || n > each+each/4 {
+			t.Errorf("%d commits in %v, want about %d in as many syncs", n, took, each)
+		}
+	})
 }
 
 // TestACallDoesNotWaitForRefusals: while a flood of refusals waits for its time at

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"runtime"
 	"time"
-
-	"golang.org/x/mod/sumdb/tlog"
 )
 
 // run is the committer: the one goroutine that writes. Everything that waits
@@ -74,7 +72,8 @@ func (l *Log) take() (b *batch, closing bool) {
 	if len(l.filling.slots) == 0 && l.contradicted == nil {
 		l.queueOwnLocked()
 	}
-	if len(l.filling.slots) == 0 {
+	l.idle = len(l.filling.slots) == 0
+	if l.idle {
 		return nil, ending
 	}
 	if l.patienceLocked() > 0 {
@@ -97,11 +96,11 @@ func (l *Log) take() (b *batch, closing bool) {
 // crash leaves nothing but the torn tail of one batch.
 func (l *Log) commit(b *batch) {
 	var began time.Time
-	var done committed
+	var at int64 // of its first record
 	var err error
 	for last := false; ; {
 		began = l.clock.Now()
-		err = l.watched(func() (err error) { done, err = l.persist(b); return err })
+		err = l.watched(func() (err error) { at, err = l.persist(b); return err })
 		var full *noRoom
 		if last || !errors.As(err, &full) {
 			break
@@ -113,18 +112,21 @@ func (l *Log) commit(b *batch) {
 		l.fail(b, err)
 		return
 	}
-	l.tree, l.signed, l.signedIn, l.published = done.tree, done.signed, false, false
-	l.newest.Store(&done.signed)
-	l.size.Store(done.tree.size)
+	l.size.Add(uint64(len(b.slots)))
 	l.added.Add(uint64(len(b.slots)))
 	l.commits.Add(1)
 	took := l.clock.Since(began)
 	l.wroteAt = began.Add(took)
-	l.breathe(len(b.slots), b.calls, took, began.Add(took))
 	if l.onCommit != nil {
 		l.onCommit(len(b.slots), took)
 	}
+	// Before anybody learns that the records are there, and asks for a proof, for a
+	// checkpoint over them or for one of them.
+	l.trees.Lock()
+	l.signing.Lock()
+	l.recent.mu.Lock()
 	l.mu.Lock()
+	l.breatheLocked(len(b.slots), b.calls, took, l.wroteAt)
 	for _, m := range b.passed {
 		l.landedLocked(m)
 	}
@@ -134,63 +136,53 @@ func (l *Log) commit(b *batch) {
 	l.writing = nil
 	l.space.taken -= b.cost
 	l.space.end = l.segment.size + frame
-	l.mu.Unlock()
-	l.trees.Lock() // before anybody learns that the records are there, and asks for a proof
-	l.recent.addBatch(b.slots, place{segment: l.segment.first, at: done.at})
 	close(b.done)
-	l.growLocked(b, done)
+	b.answer.giveLocked(nil)
+	l.mu.Unlock()
+	// Those who waited go on first: nothing of what is left to do is theirs.
+	runtime.Gosched()
+	l.recent.addBatchLocked(b.slots, place{segment: l.segment.first, at: at})
+	l.recent.mu.Unlock()
+	err = l.signLocked(b)
+	l.signing.Unlock()
+	l.growLocked(b)
 	l.trees.Unlock()
-	l.index.written(l.segment.size - done.at)
+	l.index.written(l.segment.size - at)
 	for _, s := range b.slots {
 		slots.Put(s)
 	}
+	if err != nil { // which no key does that a start has signed with
+		l.fail(nil, err)
+	}
 }
 
-// committed is what a batch has become that is on disk.
-type committed struct {
-	at     int64 // of its first record
-	tree   frontier
-	signed []byte
-	tiles  []tlog.Hash // that it has filled
-}
-
-// persist puts b on the disk and signs what the log is with it. The error is a
-// *noRoom where nothing of it counts as written.
-func (l *Log) persist(b *batch) (committed, error) {
-	tree := l.tree.clone()
-	at, err := l.write(b)
-	var signed []byte
-	var tiles []tlog.Hash
-	if err == nil {
-		// Signing takes no longer than most syncs and needs nothing from the
-		// disk, so the two run side by side. The signature stays here until
-		// both are done: a checkpoint that leaves the process is of entries
-		// that no crash takes back.
-		var signErr error
-		ready := make(chan struct{})
-		go func() {
-			defer close(ready)
-			for _, s := range b.slots {
-				if tile, full := tree.push(s.leaf); full {
-					tiles = append(tiles, tile)
-				}
-			}
-			signed, signErr = checkpoint{l.key.origin, tree.size, tree.root()}.sign(l.key.signer)
-		}()
+// persist puts b on the disk. The error is a *noRoom where nothing of it counts as
+// written. It returns where the first record stands.
+func (l *Log) persist(b *batch) (at int64, err error) {
+	if at, err = l.write(b); err == nil {
 		err = l.segment.sync()
-		<-ready
-		err = errors.Join(err, signErr)
 	}
 	if err == nil && l.key.fresh {
 		err = l.key.place(l.disk, l.dir)
 	}
-	return committed{at, tree, signed, tiles}, err
+	return at, err
 }
 
-// growLocked takes b, which is on disk, into the tenants' trees, and what proofs
-// need into memory.
-func (l *Log) growLocked(b *batch, done committed) {
-	l.tiles, l.tail = append(l.tiles, done.tiles...), done.tree.tail()
+// signLocked takes b, which is on disk, into the log's tree, and signs it: a
+// checkpoint is of entries that no crash takes back.
+func (l *Log) signLocked(b *batch) (err error) {
+	for _, s := range b.slots {
+		if tile, full := l.tree.push(s.leaf); full {
+			l.tiles = append(l.tiles, tile)
+		}
+	}
+	l.signedIn, l.published = false, false
+	l.signed, err = checkpoint{l.key.origin, l.tree.size, l.tree.root()}.sign(l.key.signer)
+	return err
+}
+
+// growLocked takes b into the tenants' trees, and keeps what proofs need.
+func (l *Log) growLocked(b *batch) {
 	for i, s := range b.slots {
 		var before uint64
 		if s.branch != nil {
@@ -227,7 +219,9 @@ func (l *Log) write(b *batch) (at int64, err error) {
 	if err := l.makeRoom(int64(len(u) + bytes)); err != nil {
 		return 0, err
 	}
-	u = append(l.header(), u...)
+	if h := l.header(); h != nil {
+		u = append(h, u...)
+	}
 	u = appendBatchLine(u, batchLine{First: b.first, Count: uint64(len(b.slots)), Bytes: int64(bytes)})
 	at = l.segment.size + int64(len(u))
 	for _, s := range b.slots {
@@ -317,15 +311,16 @@ func (l *Log) fail(b *batch, err error) {
 	l.writing = nil
 	l.filling = newBatch(l.next, 0)
 	l.room.Broadcast()
-	l.mu.Unlock()
-	l.notes.nudge()
-	l.logger.Error("receipt log failed; no receipt is taken until a restart", "folder", l.folder, "error", err)
 	for _, b := range []*batch{b, waiting} {
 		if b != nil {
 			b.err = failure
 			close(b.done)
+			b.answer.giveLocked(failure)
 		}
 	}
+	l.mu.Unlock()
+	l.notes.nudge()
+	l.logger.Error("receipt log failed; no receipt is taken until a restart", "folder", l.folder, "error", err)
 }
 
 // finish is what Close does after the committer has ended.

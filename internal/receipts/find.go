@@ -43,10 +43,8 @@ type recentEntry struct {
 	open   bool     // it has begun and not ended
 }
 
-// addBatch adds the records that stand one behind the other from at on.
-func (c *recent) addBatch(slots []*slot, at place) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+// addBatchLocked adds the records that stand one behind the other from at on.
+func (c *recent) addBatchLocked(slots []*slot, at place) {
 	for _, s := range slots {
 		at.bytes = len(s.line)
 		c.addLocked(s.id, s.key, s.begins, at)

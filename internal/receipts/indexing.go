@@ -24,6 +24,8 @@ type indexing struct {
 	next    uint64 // the entry there
 	block   newBlock
 	open    openReceipts // behind it
+	parser  parser
+	record  Record
 }
 
 // catchUp adds the blocks that are whole by now. It ends early once stopped says so.
@@ -59,12 +61,12 @@ func (x *indexing) inSegment(first uint64, sealed bool, stopped func() bool) err
 		}
 	}
 	err = eachRecord(p.segment, x.from, p.size, func(line []byte, at int64) error {
-		r, err := ParseRecord(line)
-		if err != nil {
+		// The log has written it, or its start has made sure that it is as it was written.
+		if err := x.parser.read(string(line), &x.record); err != nil {
 			return fmt.Errorf("%s, byte %d: %w", segmentName(first), at, err)
 		}
-		x.block.add(x.next, at, line, r)
-		x.open.see(r, x.next)
+		x.block.add(x.next, at, line, &x.record)
+		x.open.see(&x.record, x.next)
 		x.next, x.from = x.next+1, at+int64(len(line))+1
 		if x.block.Count < x.most && x.block.End-x.block.Begin < blockBytes {
 			return nil

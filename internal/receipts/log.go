@@ -112,10 +112,14 @@ type Log struct {
 	lock      io.Closer
 
 	// The queue, under mu for the length of a few assignments.
-	mu      sync.Mutex
-	room    *sync.Cond // filling has been taken, or the log has failed
-	filling *batch
-	next    uint64 // index of the next record to queue
+	mu        sync.Mutex
+	room      *sync.Cond // filling has been taken, or the log has failed
+	filling   *batch
+	next      uint64    // index of the next record to queue
+	idle      bool      // the committer waits for a first record
+	expected  int       // calls with which a batch waits for no more: see breatheLocked
+	notBefore time.Time // of the next commit,
+	refusals  time.Time // and of the next one of refusals alone
 	// By tenant; of each the seq, here of the last record queued, and the origin.
 	branches map[string]*branch
 	byTree   map[treeID]*branch // those that have a tree
@@ -127,51 +131,50 @@ type Log struct {
 	// is still written, so that nobody waits for it in vain.
 	contradicted error
 	// How it stands with the disk: see stalled.go.
-	space   space
-	full    bool
-	retryAt time.Time // of a full disk
-	slow    bool
-	turn    uint64 // of what is watched
-	watch   clockwork.Timer
-	reason  string // of the last stall
-	writing *batch
-	missing counts
-	untold  []noted // records that another process, or a batch that failed, was to write
-	notes   notes
+	space    space
+	full     bool
+	retryAt  time.Time // of a full disk
+	slow     bool
+	busy     bool   // with what is watched
+	watching bool   // check will look
+	reason   string // of the last stall
+	writing  *batch
+	missing  counts
+	untold   []noted // records that another process, or a batch that failed, was to write
+	notes    notes
 
 	// The committer's own; nobody else looks.
 	segment      *segment
 	began        time.Time // the segment was, or its first record says so
-	tree         frontier
-	signed       []byte    // checkpoint of tree
 	signedIn     bool      // signed stands in the segments
 	published    bool      // signed stands in the checkpoint file
 	publishedAt  time.Time // or tried at
 	warned       bool      // that the checkpoint file cannot be written
 	leavesWarned bool
-	notBefore    time.Time // of the next commit
 	wroteAt      time.Time // when the last commit ended, or Open
 	lookedAt     time.Time // at the disk
 	lowWarned    bool      // that it is about full
-	refusals     time.Time // not before this, of the next commit of refusals alone
 	unit         []byte    // buffer
 
-	// The tenants' trees, of entries that are on disk. The committer lets them
-	// grow, for the time of a few hashes for each record.
+	// The trees, of entries that are on disk. The committer alone lets them grow,
+	// for the time of a few hashes for each record and of a signature.
 	trees  sync.Mutex
-	grown  grown
-	tiles  []tlog.Hash // the roots of the full tiles of the log's own tree
-	tail   []tlog.Hash // see frontier.tail
+	tree   frontier
+	tiles  []tlog.Hash // the roots of its full tiles
+	grown  grown       // of the tenants'
 	leaves leaves
+
+	// The committer holds it from when it tells of records until they are under signed.
+	signing sync.Mutex
+	signed  []byte // checkpoint of tree
 
 	wake    chan struct{} // of capacity 1: there is something to do
 	stopped chan struct{} // closed when the committer has ended
 	closed  chan struct{} // closed when Close has let go of everything
 
-	newest  atomic.Pointer[[]byte] // checkpoint over durable entries
-	gaps    atomic.Uint64          // attempts counted by Miss that were let through
-	free    atomic.Int64           // on the disk
-	size    atomic.Uint64          // durable entries
+	gaps    atomic.Uint64 // attempts counted by Miss that were let through
+	free    atomic.Int64  // on the disk
+	size    atomic.Uint64 // durable entries
 	added   atomic.Uint64
 	commits atomic.Uint64
 	recent  recent
@@ -187,8 +190,13 @@ type Log struct {
 	retired  chan struct{} // and when it has
 }
 
-// Checkpoint returns the newest signed checkpoint. It covers durable entries only.
-func (l *Log) Checkpoint() []byte { return *l.newest.Load() }
+// Checkpoint returns the newest signed checkpoint. It covers durable entries only,
+// and all of which Append has told its caller.
+func (l *Log) Checkpoint() []byte {
+	l.signing.Lock()
+	defer l.signing.Unlock()
+	return l.signed
+}
 
 // VerifierKey returns the log's public key as sumdb/note writes it.
 func (l *Log) VerifierKey() string { return l.key.vkey }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -94,6 +96,51 @@ func TestAppendFindReopen(t *testing.T) {
 	}
 	if none, err := l.Find("nobody", "ci-bot"); none != nil || err != nil {
 		t.Errorf("found %s, %v", none, err)
+	}
+}
+
+// TestWhatWasToldIsThere: whoever has been told of a receipt finds it at once, under
+// a checkpoint and in the tree, though the log sees to that only once it has told.
+func TestWhatWasToldIsThere(t *testing.T) {
+	for what, missing := range map[string]func(l *receipts.Log, id string, e receipts.Entry) error{
+		"under a checkpoint": func(l *receipts.Log, _ string, e receipts.Entry) error {
+			size, err := strconv.ParseUint(strings.Split(string(l.Checkpoint()), "\n")[1], 10, 64)
+			if err == nil && size <= e.Index {
+				err = fmt.Errorf("the checkpoint is of %d entries", size)
+			}
+			return err
+		},
+		"by its id": func(l *receipts.Log, id string, _ receipts.Entry) error {
+			found, err := l.Find(id, "ci-bot")
+			if err == nil && len(found) != 1 {
+				err = fmt.Errorf("%d records", len(found))
+			}
+			return err
+		},
+		"in the tree": func(l *receipts.Log, _ string, e receipts.Entry) error {
+			_, err := l.Tile("", fmt.Sprintf("0/000.p/%d", e.Index+1))
+			return err
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			l := openLog(t, t.TempDir(), receipts.SetNoSync)
+			var wg sync.WaitGroup
+			for w := range 8 {
+				wg.Go(func() {
+					for n := range 30 {
+						id := fmt.Sprintf("%d-%d", w, n)
+						e, err := l.Append(outcome(id))
+						if err == nil {
+							err = missing(l, id, e)
+						}
+						if err != nil {
+							t.Errorf("entry %d is told of: %v", e.Index, err)
+						}
+					}
+				})
+			}
+			wg.Wait()
+		})
 	}
 }
 

@@ -174,7 +174,7 @@ func open(dir, folder string, o Options) (*Log, *past, error) {
 // load brings the log into the state that its files say.
 func (l *Log) load(p *past, w *walker) (err error) {
 	l.tree, l.branches, l.grown, l.next = w.tree, w.branches, w.grown, w.tree.size
-	l.tiles, l.tail, l.byTree = w.tiles, w.tree.tail(), w.byTree
+	l.tiles, l.byTree = w.tiles, w.byTree
 	if err := l.leaves.flush(); err != nil {
 		l.warnOfLeaves(err)
 	}
@@ -212,7 +212,6 @@ func (l *Log) load(p *past, w *walker) (err error) {
 		return err
 	}
 	l.began = l.firstTime()
-	l.newest.Store(&signed)
 	l.size.Store(l.tree.size)
 	l.signed = signed
 	// The empty tree's checkpoint is never stored: it says nothing.
@@ -260,7 +259,7 @@ func (l *Log) unnote(p *past) (floods map[string]*noted, lost []noted) {
 }
 
 // begin appends what the start itself has to say, in one batch.
-func (l *Log) begin(p *past, size uint64) error {
+func (l *Log) begin(p *past, size uint64) (err error) {
 	var records []*Record
 	if size == 0 {
 		records = append(records, &Record{Kind: KindKey, VKey: l.key.vkey})
@@ -288,14 +287,11 @@ func (l *Log) begin(p *past, size uint64) error {
 	for i := range lost {
 		records = append(records, lost[i].record())
 	}
-	var last *batch
-	var late <-chan struct{}
+	var last *answer
 	for _, r := range records {
-		_, b, tooLate, err := l.enqueue(r)
-		if err != nil {
+		if _, _, last, err = l.enqueue(r); err != nil {
 			return err
 		}
-		last, late = b, tooLate
 	}
 	if calls > 0 {
 		l.logger.Warn("calls of the last run have no outcome and are recorded as unknown", "count", calls)
@@ -309,10 +305,9 @@ func (l *Log) begin(p *past, size uint64) error {
 	if last == nil || l.interval {
 		return nil
 	}
-	select {
-	case <-last.done:
-		return last.err
-	case <-late:
+	<-last.told
+	if errors.Is(last.err, ErrLate) {
 		return l.Healthy()
 	}
+	return last.err
 }

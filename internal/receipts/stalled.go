@@ -53,14 +53,14 @@ func (l *Log) stalledLocked() error {
 // too long for it, all who wait are told, and nothing new is taken until it is done.
 func (l *Log) watched(work func() error) error {
 	l.mu.Lock()
-	l.turn++
-	turn := l.turn
-	l.watch = l.clock.AfterFunc(commitTimeout, func() { l.check(turn) })
+	l.busy = true
+	if !l.watching {
+		l.watchLocked(commitTimeout)
+	}
 	l.mu.Unlock()
 	err := work()
 	l.mu.Lock()
-	l.watch.Stop()
-	l.turn++
+	l.busy = false
 	answered := l.slow && err == nil
 	l.slow = false
 	if answered {
@@ -73,18 +73,25 @@ func (l *Log) watched(work func() error) error {
 	return err
 }
 
+// watchLocked has check look after so long. One timer watches many works: to set
+// and to stop one for each would cost a lone caller more than a record.
+func (l *Log) watchLocked(after time.Duration) {
+	l.watching = true
+	l.clock.AfterFunc(after, l.check)
+}
+
 // check looks how long the longest has waited while the disk is busy, and comes
 // back when that will be too long; where nobody waits, soon, as somebody may then.
-func (l *Log) check(turn uint64) {
-	if l.tooLong(turn) {
+func (l *Log) check() {
+	if l.tooLong() {
 		l.logger.Error("the disk does not answer; until it does, calls are refused, or let through and counted", "folder", l.folder, "after", commitTimeout.String())
 	}
 }
 
-func (l *Log) tooLong(turn uint64) bool {
+func (l *Log) tooLong() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.turn != turn || l.slow {
+	if l.watching = l.busy && !l.slow; !l.watching {
 		return false
 	}
 	left := commitTimeout / 4
@@ -92,15 +99,15 @@ func (l *Log) tooLong(turn uint64) bool {
 		left = commitTimeout - l.clock.Since(l.space.since)
 	}
 	for _, b := range []*batch{l.writing, l.filling} {
-		if b != nil && !b.waived && !b.since.IsZero() {
+		if b != nil && !b.answer.given && !b.since.IsZero() {
 			left = min(left, commitTimeout-l.clock.Since(b.since))
 		}
 	}
 	if left > 0 {
-		l.watch = l.clock.AfterFunc(left, func() { l.check(turn) })
+		l.watchLocked(left)
 		return false
 	}
-	l.slow, l.reason = true, reasonSlow
+	l.watching, l.slow, l.reason = false, true, reasonSlow
 	l.tellLocked()
 	l.notes.nudge()
 	return true
@@ -127,9 +134,8 @@ func (l *Log) fillUp(late bool, err error) {
 // tellLocked sends those away who wait for the disk, and for a place.
 func (l *Log) tellLocked() {
 	for _, b := range []*batch{l.writing, l.filling} {
-		if b != nil && !b.waived {
-			b.waived = true
-			close(b.late)
+		if b != nil {
+			b.answer.giveLocked(ErrLate)
 		}
 	}
 	l.room.Broadcast()
@@ -146,8 +152,8 @@ func (l *Log) resumeLocked() {
 		return
 	}
 	l.notes.hopeless = false
-	if b := l.filling; b.waived {
-		b.waived, b.late, b.since = false, make(chan struct{}), time.Time{}
+	if b := l.filling; b.answer.given {
+		b.answer, b.since = newAnswer(), time.Time{}
 	}
 	l.room.Broadcast()
 }

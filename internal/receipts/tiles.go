@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io/fs"
+	"slices"
 
 	"golang.org/x/mod/sumdb/tlog"
 )
@@ -82,8 +83,8 @@ func (l *Log) hashesOf(tree string) (*hashes, *leafReader, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	size := l.leaves.next
-	return &hashes{size: size, tiles: l.tiles, tail: l.tail, leaves: func(tile uint64) ([]tlog.Hash, error) {
+	size := l.tree.size
+	return &hashes{size: size, tiles: l.tiles, tail: slices.Clone(l.tree.tail()), leaves: func(tile uint64) ([]tlog.Hash, error) {
 		return reader.row(tile*tileWidth, min(size, (tile+1)*tileWidth))
 	}}, reader, nil
 }
