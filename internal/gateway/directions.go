@@ -86,7 +86,7 @@ func (c *conversation) passUp(s *websocket.Stream, b []byte) bool {
 	if begun {
 		c.border(fromClient, true)
 	}
-	err := c.toUpstream.pass(b, begun && s.InFrame(), begun)
+	err := c.toUpstream.pass(b, stands{inFrame: begun && s.InFrame(), inMessage: begun})
 	if !begun {
 		c.border(fromClient, false)
 	}
@@ -115,7 +115,7 @@ func (c *conversation) clientCloses(u websocket.Unit) bool {
 	}
 	c.clientDid(receipts.Complete)
 	c.endIn(goodbye, end{ending: receipts.Timeout, code: websocket.BadGateway, reason: "the service did not answer the close"})
-	c.passed(c.toUpstream.pass(bytes.Clone(u.Bytes), false, false))
+	c.passed(c.toUpstream.pass(u.Bytes, stands{}))
 	return false
 }
 
@@ -202,37 +202,40 @@ func (c *conversation) speak() {
 // said passes on what of p is whole, and returns the rest; false is that nothing more is
 // to be passed on.
 func (c *conversation) said(s *websocket.Stream, p []byte) (rest []byte, more bool) {
-	at := 0
+	at, border := 0, 0
 	for at < len(p) {
 		u, fault := s.Next(p[at:])
 		switch {
 		case fault != nil:
-			if c.passDown(s, p[:at]) {
+			if c.passDown(s, p[:at], border) {
 				c.end(broken("the service broke the protocol: " + fault.Reason))
 			}
 			return nil, false
 		case len(u.Bytes) == 0:
-			return p[at:], c.passDown(s, p[:at])
+			return p[at:], c.passDown(s, p[:at], border)
 		case u.Opcode == websocket.Closing:
-			if c.passDown(s, p[:at]) {
+			if c.passDown(s, p[:at], border) {
 				c.end(end{frame: bytes.Clone(u.Bytes)})
 			}
 			return nil, false
 		}
-		at += len(u.Bytes)
+		if at += len(u.Bytes); !s.InMessage() {
+			border = at
+		}
 	}
-	return nil, c.passDown(s, p)
+	return nil, c.passDown(s, p, border)
 }
 
-// passDown passes bytes of the service on, behind which s stands.
-func (c *conversation) passDown(s *websocket.Stream, b []byte) bool {
+// passDown passes bytes of the service on, behind which s stands; so many of them end
+// between two messages.
+func (c *conversation) passDown(s *websocket.Stream, b []byte, border int) bool {
 	if len(b) == 0 {
 		return true
 	}
 	if s.InMessage() {
 		c.border(fromService, true)
 	}
-	err := c.toClient.pass(b, s.InFrame(), s.InMessage())
+	err := c.toClient.pass(b, stands{s.InFrame(), s.InMessage(), border})
 	if !s.InMessage() {
 		c.border(fromService, false)
 	}

@@ -36,3 +36,15 @@ func (g *Gateway) Running() (n int) {
 	g.running.each(func(*running) { n++ })
 	return n
 }
+
+// MidMessage is how many streams could not be ended by a drain where they stand.
+func (g *Gateway) MidMessage() (n int) {
+	g.running.each(func(r *running) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.isStream && !r.border {
+			n++
+		}
+	})
+	return n
+}

@@ -70,7 +70,7 @@ func (c *conversation) collect(u websocket.Unit) bool {
 		if c.count != nil {
 			c.count(int64(len(m.frames)))
 		}
-		return c.passed(c.toUpstream.pass(m.frames, false, false))
+		return c.passed(c.toUpstream.pass(m.frames, stands{}))
 	}
 	if c.toUpstream.closed() { // it is over: nothing is charged that goes nowhere
 		return true
@@ -82,7 +82,7 @@ func (c *conversation) collect(u websocket.Unit) bool {
 		}
 		return true // of a client that takes nothing more the other direction tells
 	}
-	err := c.toUpstream.pass(m.frames, false, false)
+	err := c.toUpstream.pass(m.frames, stands{})
 	if err == nil {
 		c.admitted.Add(1)
 	}

@@ -53,24 +53,38 @@ func (p *peer) writeLocked(b []byte) error {
 	return err
 }
 
-// pass writes bytes of the other side's, and says where they end.
-func (p *peer) pass(b []byte, inFrame, inMessage bool) error {
+// stands is where bytes of a side end: within a frame, within a message; and how many of
+// them end between two messages, if any do.
+type stands struct {
+	inFrame, inMessage bool
+	border             int
+}
+
+// pass writes bytes of the other side's, which end as it says.
+func (p *peer) pass(b []byte, end stands) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.isShut {
 		return errShut
 	}
-	if err := p.writeLocked(b); err != nil {
-		return err
+	if n := end.border; n > 0 && len(p.waiting) > 0 {
+		if err := p.writeLocked(b[:n]); err != nil {
+			return err
+		}
+		b = b[n:]
+		for _, frame := range p.waiting {
+			if err := p.writeLocked(frame); err != nil {
+				return err
+			}
+		}
+		p.waiting = nil
 	}
-	p.inFrame, p.inMessage = inFrame, inMessage
-	for len(p.waiting) > 0 && !inMessage {
-		next := p.waiting[0]
-		p.waiting = p.waiting[1:]
-		if err := p.writeLocked(next); err != nil {
+	if len(b) > 0 {
+		if err := p.writeLocked(b); err != nil {
 			return err
 		}
 	}
+	p.inFrame, p.inMessage = end.inFrame, end.inMessage
 	return nil
 }
 

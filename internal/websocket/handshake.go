@@ -41,8 +41,21 @@ func Answered(h http.Header, key string, protocols []string) string {
 		return "has not the Sec-WebSocket-Accept of this key"
 	case len(h["Sec-Websocket-Extensions"]) > 0:
 		return "has an extension, and none was asked for"
-	case len(chosen) > 1 || len(chosen) == 1 && !httpguts.HeaderValuesContainsToken(protocols, chosen[0]):
+	case len(chosen) > 1 || len(chosen) == 1 && !offered(protocols, chosen[0]):
 		return "has a subprotocol that was not asked for"
 	}
 	return ""
+}
+
+// offered reports whether a subprotocol is one of a list in several lines. They differ by
+// case.
+func offered(protocols []string, chosen string) bool {
+	for _, line := range protocols {
+		for _, p := range strings.Split(line, ",") {
+			if strings.Trim(p, " \t") == chosen && chosen != "" {
+				return true
+			}
+		}
+	}
+	return false
 }
