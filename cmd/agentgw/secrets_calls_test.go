@@ -138,7 +138,11 @@ func TestNoOtherDoors(t *testing.T) {
 			if status, said := get(t, method, "http://"+w.server.operatorsListener.Addr().String()+"/admin/v1/"+path, "Bearer "+w.key, body); status != 401 || strings.Contains(said, "bot") {
 				t.Errorf("%s with an agent's key: %d %s", line, status, said)
 			}
-			if status, said := get(t, method, "http://"+w.server.agentsListener.Addr().String()+"/admin/v1/"+path, "Bearer "+w.key, body); status != 404 {
+			want := 404
+			if method == "GET" && body != "" {
+				want = 400 // a GET with content is none
+			}
+			if status, said := get(t, method, "http://"+w.server.agentsListener.Addr().String()+"/admin/v1/"+path, "Bearer "+w.key, body); status != want {
 				t.Errorf("%s at the agents' address: %d %s", line, status, said)
 			}
 		}
