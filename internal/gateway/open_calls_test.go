@@ -160,6 +160,12 @@ func TestCredentialsGoOn(t *testing.T) {
 	if got.Get("X-Api-Key") != "mine" || got.Get("Authorization") != "" || got.Get("Cookie") != "" {
 		t.Error(got)
 	}
+	// A batch may be for many services, and does not say for which.
+	r = w.batchRequest("k", `{"calls":[`+body+`]}`)
+	r.Header.Set("X-Api-Key", "mine")
+	if got = nil; len(w.results(w.do(r))) != 1 || got == nil || got.Get("X-Api-Key") != "" {
+		t.Errorf("in a batch: %v", got)
+	}
 	r = w.request(t.Context(), "", body)
 	r.Header.Set("Authorization", "Bearer sk-1")
 	w.do(r).want(t, "an act without a key", 401, "unauthenticated", "")

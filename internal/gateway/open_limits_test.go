@@ -36,10 +36,11 @@ func (w *world) opening(ctx context.Context, target, caller string) *http.Reques
 	return r
 }
 
-// holdOpen opens a stream of an open service, and returns what ends it and its answer.
+// holdOpen opens a stream of an open service, and returns what ends it and its answer,
+// for which nobody waits longer than a minute.
 func (w *world) holdOpen(s *heldStreams, target, caller string) (finish func(), res *http.Response) {
 	w.t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	w.t.Cleanup(cancel)
 	id, end := rand.Text(), make(chan struct{})
 	s.ends.Store(id, end)
@@ -323,6 +324,10 @@ func TestReloadsAndOpenCallers(t *testing.T) {
 	limit(1, 1)
 	by("llm/x", "b").want(t, "with one again", 200, "", "")
 	w.limitedBy(by("llm/x", "b"), "rate_limited", "caller")
+
+	limit(60, 1) // which counts from now on, whenever he comes back
+	w.clock.Advance(time.Second)
+	by("llm/x", "b").want(t, "a second at the new rate", 200, "", "")
 
 	finish, kept := w.holdOpen(up, "llm/stream", "stays")
 	_, ended := w.holdOpen(up, "narrow/stream", "goes")

@@ -1,11 +1,13 @@
 package gateway_test
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
 
 	"agentgw/internal/config"
+	"agentgw/internal/ratelimit"
 	"agentgw/internal/receipts"
 )
 
@@ -92,4 +94,20 @@ func TestAnIssuerThatIsGoneEndsNoOpenCall(t *testing.T) {
 	if last := w.lastClosing(); last.Ending != receipts.Complete {
 		t.Errorf("%+v", last)
 	}
+}
+
+// TestStrangersDoNotCrowdOutWhomAnIssuerKnows: where they have filled their table, and
+// share what one of them may have, his bucket is his own.
+func TestStrangersDoNotCrowdOutWhomAnIssuerKnows(t *testing.T) {
+	s := callersHave(1, 0)
+	s.limiter = func(o *ratelimit.Options) { o.TableSize = 3 }
+	w, idp := withIssuer(t, `services: [keyed]`, s, hello)
+	for i := range 6 {
+		if got := w.opened("llm/x", "X-Api-Key", fmt.Sprint("sk-", i)); (got.status == 200) != (i < 4) {
+			t.Errorf("stranger %d: %d %s", i, got.status, got.body)
+		}
+	}
+	alice := "Bearer " + w.token(idp, "alice", nil)
+	w.opened("llm/x", "Authorization", alice).want(t, "whom the issuer knows", 200, "", "")
+	w.opened("llm/x", "Authorization", alice).want(t, "the same", 429, "rate_limited", "")
 }

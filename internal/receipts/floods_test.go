@@ -374,3 +374,23 @@ func TestCountedOnlyOnceTheSummaryIsOnDisk(t *testing.T) {
 		}
 	})
 }
+
+// TestNamesOfStrangersAreNoSources: of whoever has no key the name is his own choice, and
+// another with each refusal neither has records of its own nor a summary.
+func TestNamesOfStrangersAreNoSources(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		dir := t.TempDir()
+		l, _ := gush(t, dir)
+		for i := range 1200 {
+			r := stranger()
+			r.Caller, r.Code, r.Limit, r.Status = fmt.Sprintf("open:%032x", i), "rate_limited", "caller", 429
+			mustRefuse(t, l, r, "192.0.2.1")
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if b := floodBooksOf(t, dir); b.own != 1000 || b.ended != 1 || b.counted != 200 || b.ends[0].Caller != "" || b.ends[0].ClientAddr != "192.0.2.1" {
+			t.Errorf("%d of their own, %d summaries of %d: %+v", b.own, b.ended, b.counted, b.ends)
+		}
+	})
+}

@@ -1,6 +1,7 @@
 package limitertest
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -102,6 +103,16 @@ func callersWait(t *testing.T, make Maker) {
 	if _, _, v := s.enterBy(ratelimit.Charge{}, b, 1); v.Outcome != ratelimit.ConcurrencyLimited || s.left(b.Caller) != 2 {
 		t.Errorf("another name: %v by %v, %d tokens left", v.Outcome, v.Limit, s.left(b.Caller))
 	}
+	_, v = waits.End(s.Now())
+	for r := range v.Readings() {
+		if r.Kind == ratelimit.KindCaller && r.Remaining != 2 || r.Kind != ratelimit.KindCaller && r.Kind != ratelimit.KindProcessSlots {
+			t.Errorf("who has waited in vain is told of %+v", r)
+		}
+	}
+	if n := len(slices.Collect(v.Readings())); v.Outcome != ratelimit.ConcurrencyLimited || n != 2 {
+		t.Errorf("who has waited in vain: %v by %v, %d readings", v.Outcome, v.Limit, n)
+	}
+	_, waits, _ = s.enterBy(ratelimit.Charge{}, a, 1)
 	waits.Leave(s.Now())
 	if s.left(a.Caller) != 2 {
 		t.Errorf("%d tokens left for who left", s.left(a.Caller))
