@@ -14,7 +14,7 @@ demo: build ## a gateway with a tool service behind it, and curl lines to try
 
 test: ## all tests under the race detector (needs a C compiler)
 	@command -v cc >/dev/null || { echo "make test: no C compiler found: the race detector needs one (Debian: apt-get install gcc)"; exit 1; }
-	@.ci/tools bash curl jq openssl
+	@.ci/tools bash curl jq openssl redis-server
 	go test -tags $(TAGS) -race -timeout 15m ./...
 	@[ "$$(uname)" = Linux ] && [ "$$(id -u)" = 0 ] || echo "make test: a disk that is really full was not tried: that takes root on Linux, which can mount a small one"
 	@echo "make test: a file system that gives up its journal was not tried: make drills as root on Linux tries it"

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"agentgw/internal/config"
+	"agentgw/internal/gateway"
 	"agentgw/internal/literal"
 	"agentgw/internal/registry"
 )
@@ -156,7 +157,7 @@ func newLimit(name string, l registry.Limits) limit {
 func newReport(s *registry.Snapshot, e *registry.Effective, settings *config.Settings) report {
 	r := report{
 		OK: true, File: s.File, SHA256: s.Hash, Warnings: []string{},
-		Scope: "per process: N replicas admit up to N times as much", Process: newProcessLine(settings), Callers: newCallersLine(s, settings),
+		Scope: gateway.LimitsAre(settings), Process: newProcessLine(settings), Callers: newCallersLine(s, settings),
 	}
 	for _, k := range s.Keys {
 		line := newLimit(k.ID, e.Key(k.Rate))

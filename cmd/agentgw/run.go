@@ -48,6 +48,7 @@ type server struct {
 	salts     *vault.Salts
 	receipts  *receipts.Log
 	limiter   *ratelimit.Local
+	fleet     *fleet // nil: limits are of this process
 	nanos     ratelimit.Clock
 	gateway   *gateway.Gateway
 	metrics   *admin.Metrics
@@ -147,8 +148,15 @@ func start(settings *config.Settings, snapshot *registry.Snapshot, read reader, 
 		Warn:   func(table string) { log.Warn("a limiter table is full; new entries share one", "table", table) },
 		Leaked: func(partition string) { log.Error("a slot was lost without a release", "partition", partition) },
 	})
+	var limiter gateway.Limiter = s.limiter
+	if !settings.RedisURL.Empty() {
+		if s.fleet, err = newFleet(settings, s.limiter, s.replica, s.clock, log); err != nil {
+			return nil, err
+		}
+		limiter = s.fleet.limiter
+	}
 	s.gateway = gateway.New(gateway.Parts{
-		Limiter: s.limiter, Nanos: s.nanos, Receipts: s.receipts, Vault: s.tokens, Connector: vault.NewLinks(s.store, s.tokens, kek),
+		Limiter: limiter, Nanos: s.nanos, Receipts: s.receipts, Vault: s.tokens, Connector: vault.NewLinks(s.store, s.tokens, kek),
 		Clock: s.clock, Log: log, Replica: s.replica, UserAgent: "agentgw/" + buildVersion(),
 		Budgets: tunnel.NewBudgets(settings.RateTableSize, func() {
 			log.Warn("a limiter table is full; new entries share one", "table", ratelimit.KindTunnelBytes.String())
@@ -175,6 +183,10 @@ func start(settings *config.Settings, snapshot *registry.Snapshot, read reader, 
 		go s.live.watchFile(s.background)
 	}
 	go s.sweep()
+	if s.fleet != nil {
+		go s.fleet.run(s.background)
+		s.metrics.Collect(&fleetCollector{s.fleet})
+	}
 	s.accept()
 	return s, nil
 }
@@ -326,6 +338,9 @@ func (s *server) close() {
 	}
 	if s.gateway != nil {
 		s.gateway.Close()
+	}
+	if s.fleet != nil {
+		s.fleet.close()
 	}
 	if s.tokens != nil {
 		s.tokens.Close()

@@ -29,6 +29,7 @@ var arrows = map[string][]string{
 	"oidc":        {"identity", "registry"},
 	"ratelimit":   nil,
 	"receipts":    nil,
+	"redisstore":  {"ratelimit"},
 	"redact":      nil,
 	"registry":    {"literal"},
 	"rules":       {"registry"},
@@ -41,6 +42,7 @@ var arrows = map[string][]string{
 	"limitertest": {"ratelimit"}, // the suites that any implementation runs
 	"storetest":   {"store"},
 	"oidctest":    nil,
+	"redistest":   nil, // servers for tests
 }
 
 // wrong lists the imports of ours that a package may not have. An unknown

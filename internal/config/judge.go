@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"net/url"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -27,12 +28,25 @@ func (l *loading) judge() {
 	l.callerRate()
 	l.addresses()
 	l.anchor()
-	if !s.RedisURL.Empty() {
-		l.blame("REDIS_URL", errNotBuilt)
+	if !s.RedisURL.Empty() && !isRedisURL(s.RedisURL.Reveal()) {
+		l.blame("REDIS_URL", errNotRedis) // which is not quoted: it may hold a password
 	}
 	if !s.DatabaseURL.Empty() {
 		l.blame("DATABASE_URL", errNotBuilt)
 	}
+}
+
+var errNotRedis = errors.New("is not redis://[user:password@]host:port[/db], or rediss:// for TLS")
+
+// isRedisURL reports whether a text is the address of a Redis.
+func isRedisURL(text string) bool {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "redis" && u.Scheme != "rediss" || u.Hostname() == "" || u.RawQuery != "" || u.Fragment != "" {
+		return false
+	}
+	db := strings.TrimPrefix(u.Path, "/")
+	_, err = strconv.ParseUint(db, 10, 16)
+	return db == "" || err == nil
 }
 
 // errNotBuilt refuses what would otherwise look as if it were shared while each

@@ -21,8 +21,11 @@ type Question struct {
 // key's id has a colon.
 func IsCaller(key string) bool { return strings.HasPrefix(key, "oidc:") }
 
-// PerProcess is what every Answer says of its limits.
-const PerProcess = "per process: N replicas admit up to N times as much"
+// What an Answer says of its limits: whose they are.
+const (
+	PerProcess = "per process: N replicas admit up to N times as much"
+	Shared     = "shared: all replicas with this AGENTGATE_REDIS_URL together admit what one may; the process's own slots and queue are each one's"
+)
 
 // Answer says what such a call meets. What it would meet after a step that
 // refuses it is left out.

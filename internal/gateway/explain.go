@@ -40,13 +40,21 @@ type Explainer struct {
 	Running *Gateway
 }
 
+// LimitsAre is whose the limits are: this process's, or those of all replicas.
+func LimitsAre(s *config.Settings) string {
+	if s.RedisURL.Empty() {
+		return explain.PerProcess
+	}
+	return explain.Shared
+}
+
 // Explain answers for a call of key that comes at now, which may be that of a caller of
 // an issuer. unserved is why the gateway does not take the key, as for one that was
 // revoked; "": it does.
 func (x Explainer) Explain(q explain.Question, key *identity.Key, unserved string, now time.Time) (explain.Answer, error) {
 	a := explain.Answer{
 		Key: key.ID, KeyFrom: key.Origin, Service: q.Service, Action: q.Action, User: q.User,
-		LimitsAre: explain.PerProcess, Limits: []explain.Limit{}, Rules: []explain.Rule{},
+		LimitsAre: LimitsAre(x.Settings), Limits: []explain.Limit{}, Rules: []explain.Rule{},
 	}
 	var known []*identity.Key
 	if key.Issuer == "" { // others are in no directory

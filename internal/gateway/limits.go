@@ -166,6 +166,8 @@ func (g *Gateway) refusal(call *Call, v ratelimit.Verdict) *Error {
 			return nestedRefusal(e)
 		}
 		e.Message += call.waitInWords() + "; nothing was charged; call again when a call or stream has ended"
+	case v.Outcome == ratelimit.Unavailable:
+		e = &Error{Code: LimitsUnavailable, Message: "the limits that replicas share cannot be asked now, and nothing is called without them; call again", Wait: time.Second}
 	case v.Outcome == ratelimit.Blocked:
 		e = refuse(TenantBlocked, tenantBlocked)
 		e.Never = v.Never

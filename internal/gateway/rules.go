@@ -17,7 +17,7 @@ import (
 func newWindows(set *rules.Set) []*ratelimit.Rule {
 	list := make([]*ratelimit.Rule, len(set.Rules()))
 	for i, r := range set.Rules() {
-		list[i] = ratelimit.NewRule(r.Name, r.Of, r.Window, r.Observe)
+		list[i] = ratelimit.NewRule(r.Name, r.Of, r.Window, r.Observe).OnStoreFailure(ratelimit.PolicyOf(r.OnStoreFailure))
 	}
 	return list
 }

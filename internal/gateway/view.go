@@ -177,9 +177,9 @@ func newView(settings *config.Settings, snapshot *registry.Snapshot, effective *
 		return made
 	}
 
-	for name := range snapshot.Services {
+	for name, declared := range snapshot.Services {
 		l := effective.Service(name)
-		s := &service{name: name, slots: ratelimit.NewService(name, int64(l.MaxInflight)), limit: dated{Limit: limit(l)}, number: v.rates}
+		s := &service{name: name, slots: ratelimit.NewService(name, int64(l.MaxInflight)).OnStoreFailure(ratelimit.PolicyOf(declared.OnStoreFailure)), limit: dated{Limit: limit(l)}, number: v.rates}
 		if !s.limit.Unlimited() {
 			v.rates++
 		}

@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"math"
 	"sync"
 	"sync/atomic"
 )
@@ -69,6 +70,8 @@ type rare struct {
 	passes []pass
 	// refused is the last refusal of the tenant, for operators.
 	refused Refusal
+	// told is the number of the answer of a store that the bucket was last told by.
+	told int64
 }
 
 func (e *entry) rareLocked() *rare {
@@ -84,7 +87,7 @@ func (e *entry) takeLocked(l Limit, since, now int64) (spent, int64) {
 	d := e.askLocked(l, since, now)
 	if d.wait > 0 {
 		if e.drained.Load() == nil {
-			e.drained.Store(&drained{l, e.bucket.tat})
+			e.drained.Store(&drained{l, e.bucket.tat, math.MaxInt64})
 		}
 		return spent{at: now, tat: e.bucket.tat}, d.wait
 	}

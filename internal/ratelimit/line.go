@@ -269,7 +269,7 @@ func (l *Local) lackedLocked(p *Place, used int64) (is lacking) {
 // grantLocked has p hold the slots that it waits for, if they are there.
 func (l *Local) grantLocked(p *Place, now int64) {
 	a, party := &p.admission, p.party
-	a.Service, a.Process = p.lane.service, l.line.process
+	a.Service, a.Process, a.capped = p.lane.service, l.line.process, party.own
 	var v Verdict
 	tenant := l.lockTenant(party.own, now)
 	used := tenant.inUseLocked(party.own)

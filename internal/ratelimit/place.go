@@ -12,6 +12,7 @@ type Place struct {
 	payer     Charge // of the token of the tenant, or of a caller who has none, and
 	bucket    Charge // that at the service
 	ready     chan struct{}
+	pledge    *pledge // to what a store has; nil: there is none
 
 	// The rest is guarded by the line's lock.
 	state         placeState
@@ -42,6 +43,14 @@ func (p *Place) Ready() <-chan struct{} { return p.ready }
 // unless its free refusals are used up. After Leave, or a first End, the ticket is
 // the zero Ticket and the verdict that of before.
 func (p *Place) End(now int64) (Ticket, Verdict) {
+	t, v := p.end(now)
+	if p.pledge != nil {
+		return p.pledge.end(&p.admission, t, v, now)
+	}
+	return t, v
+}
+
+func (p *Place) end(now int64) (Ticket, Verdict) {
 	l := p.local
 	l.line.mu.Lock()
 	defer l.line.mu.Unlock()
@@ -64,6 +73,13 @@ func (p *Place) End(now int64) (Ticket, Verdict) {
 // up: whatever it has taken is given back, tokens and slots, and it counts as no
 // refusal. After End it does nothing. Defer it before anything that can panic.
 func (p *Place) Leave(now int64) {
+	p.leave(now)
+	if p.pledge != nil {
+		p.pledge.leave(now)
+	}
+}
+
+func (p *Place) leave(now int64) {
 	l := p.local
 	l.line.mu.Lock()
 	was := p.state

@@ -99,6 +99,14 @@ type Service struct {
 	pool  atomic.Pointer[pool]
 	name  string
 	slots int64
+	away  Policy
+}
+
+// OnStoreFailure says what holds for calls of the service while the store is away that
+// replicas share, and returns s. Call it before s is used.
+func (s *Service) OnStoreFailure(p Policy) *Service {
+	s.away = p
+	return s
 }
 
 // NewService returns the service of that name under a cap of slots; 0 is none.

@@ -17,6 +17,14 @@ type Rule struct {
 	windows atomic.Pointer[windows]
 	id      ruleID
 	observe bool
+	away    Policy // the default is to let pass
+}
+
+// OnStoreFailure says what holds for the rule while the store is away that replicas
+// share, and returns r; by default calls pass. Call it before r is used.
+func (r *Rule) OnStoreFailure(p Policy) *Rule {
+	r.away = p
+	return r
 }
 
 // ruleID is whose counts they are. What a rule counts is part of it, as so many

@@ -2,15 +2,18 @@ package ratelimit
 
 import "time"
 
-// Charge is one token taken from a bucket, or the refusal of one. The zero Charge
+// Charge is one token taken from a bucket, or the refusal of one, or one that is yet to
+// be taken: see Shared.Defer. The zero Charge
 // is of a limit that is off. It is a small value: what it means to a caller is in
 // its Verdict, and worked out only for who asks.
 type Charge struct {
 	ref   *Ref
 	entry *entry // nil unless a token was taken
-	spent spent
-	wait  int64
+	spent spent  // of one that a store took, refunded is its mark there
+	wait  int64  // unknown: the store cannot tell, and nothing else is to
 }
+
+const unknown = -1
 
 // Take takes one token from the bucket of r. Balances carry over from whatever
 // limit it had before. An unlimited bucket admits and keeps nothing. A refusal
@@ -43,6 +46,7 @@ func (l *Local) Settle(c Charge, _ int64) Charge { return c }
 type drained struct {
 	limit Limit
 	tat   int64
+	until int64 // for how long that is believed; others may give tokens back meanwhile
 }
 
 // drained returns the wait of a call whose bucket is known to be drained, else 0.
@@ -52,17 +56,20 @@ func (r *Ref) drained(now int64) (tat, wait int64) {
 		return 0, 0
 	}
 	d := e.drained.Load()
-	if d == nil || d.limit != r.limit {
+	if d == nil || d.limit != r.limit || now >= d.until {
 		return 0, 0
 	}
 	return d.tat, decide(d.limit, d.tat, now, 1).wait
 }
 
 // Refused reports whether no token was to be had.
-func (c Charge) Refused() bool { return c.wait > 0 }
+func (c Charge) Refused() bool { return c.wait != 0 }
 
 // Deferred reports whether it is yet to be decided, as those of Local never are.
-func (c Charge) Deferred() bool { return c.ref != nil && c.entry == nil && c.wait == 0 }
+func (c Charge) Deferred() bool { return c.ref != nil && !c.taken() && c.wait == 0 }
+
+// taken reports whether a token was taken, here or in a store.
+func (c Charge) taken() bool { return c.entry != nil || c.wait == 0 && c.spent.tat != 0 }
 
 // refund gives the token back, if one was taken.
 func (c Charge) refund(now int64) {
@@ -76,7 +83,11 @@ func (c Charge) refund(now int64) {
 
 // Verdict is what the bucket decided, and its level then.
 func (c Charge) Verdict() (v Verdict) {
-	if c.ref == nil {
+	if c.wait == unknown {
+		v.Outcome = Unavailable
+		return v
+	}
+	if c.ref == nil || c.Deferred() {
 		return v
 	}
 	v.sample(c.ref.kind, c.ref.limit, c.spent.tat-c.spent.at)

@@ -24,12 +24,37 @@ type held struct {
 	service *visit // among the tenant's by service
 	turn    uint64 // odd while a call holds the slots
 	since   int64
-	guest   *Ref // the tenant, if its entry is a shared one
+	more    *more // nil: nothing
 
 	// While no call holds the slots: the watch for the next that does, nil if
 	// there was none yet, and the next of the tenant's that are free.
 	watch *watch
 	next  *held
+}
+
+// more is what few calls have.
+type more struct {
+	guest *Ref   // the tenant, if its entry is a shared one
+	lease *lease // of the same slots in a store
+}
+
+// lend has the ticket's slots be held in a store too, until they are given back here.
+func (t Ticket) lend(l *lease) {
+	if t.held.more == nil {
+		t.held.more = new(more)
+	}
+	t.held.more.lease = l
+}
+
+// endLocked lets go of what goes with the slots of e, whose lock is held: before anybody can
+// see that they are free, as who gets them asks the store next.
+func (m *more) endLocked(e *entry) {
+	if m.guest != nil {
+		e.rare.host.guests.leave(m.guest.partition)
+	}
+	if m.lease != nil {
+		m.lease.end()
+	}
 }
 
 // Release gives the slots back. It does so once: a second release, of any copy,
@@ -57,7 +82,10 @@ func (l *Local) ticketLocked(e *entry, service *visit, guest *Ref, now int64) Ti
 	}
 	e.slots.free, c.next, c.watch = c.next, nil, nil
 	c.turn++
-	c.service, c.since, c.guest = service, now, guest
+	c.service, c.since = service, now
+	if guest != nil {
+		c.more = &more{guest: guest}
+	}
 	return Ticket{held: c, watch: w, turn: c.turn}
 }
 
@@ -81,8 +109,9 @@ func (c *held) giveBack(turn uint64, w *watch) {
 	c.turn++
 	now = max(now, c.since)
 	lasted := now - c.since
-	if c.guest != nil {
-		e.rare.host.guests.leave(c.guest.partition)
+	if c.more != nil {
+		c.more.endLocked(e)
+		c.more = nil
 	}
 	s := e.slots
 	c.watch, c.next, s.free = w, s.free, c

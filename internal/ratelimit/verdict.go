@@ -75,12 +75,15 @@ const (
 	// Queued: every bucket had a token, which is taken, and some slots are all in
 	// use, which the call waits for. The verdict names their caps.
 	Queued
+	// Unavailable: what decides it cannot be asked, and nothing else is to. Nothing was
+	// taken; the verdict says nothing of any limit.
+	Unavailable
 
 	again // to be decided once more; nobody is told
 )
 
 func (o Outcome) String() string {
-	return [...]string{"admitted", "rate_limited", "concurrency_limited", "blocked", "queued"}[o]
+	return [...]string{"admitted", "rate_limited", "concurrency_limited", "blocked", "queued", "unavailable"}[o]
 }
 
 // Reading is one limit's level, taken within the decision that it belongs to.

@@ -108,6 +108,9 @@ func (m *market) leave(t TB) {
 // for they have a third and two thirds of the time of the slots, also if the calls of
 // one last ten times as long.
 func slotsAreSharedByTime(t *testing.T, make Maker) {
+	if scaled(4000) < 400 {
+		t.Skip("shares need hundreds of turns, which take too long here without DRILLS=full")
+	}
 	for _, which := range []string{"process", "service"} {
 		for _, slots := range []int{1, 2, 4, 7} {
 			for _, holds := range [][2]int64{{10, 10}, {100, 10}, {10, 100}} {

@@ -1,0 +1,53 @@
+package ratelimit
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strconv"
+	"strings"
+)
+
+// What replicas share has these names in the store. The number is that of the format:
+// a version that keeps anything in another way has another one, so that two versions
+// that run side by side share nothing rather than misread each other.
+//
+// What stands in braces is what a cluster places a key by. A key may act for many
+// tenants, so its bucket cannot lie with theirs.
+const storePrefix = "agw1:"
+
+func bucketName(r *Ref) string {
+	return storePrefix + "{" + r.table.String() + ":" + strconv.Itoa(int(r.kind)) + ":" + plain(r.partition) + "}"
+}
+
+func freeName(r *Ref) string { return bucketName(r) + ":free" }
+
+func slotsName(r *Ref) string { return bucketName(r) + ":slots" }
+
+func serviceName(s *Service) string { return storePrefix + "{service:" + plain(s.name) + "}:slots" }
+
+func windowName(r *Rule, partition string) string {
+	id := r.id
+	return storePrefix + "{rule:" + digest(id.name, id.of, strconv.FormatInt(id.length, 10), partition) + "}"
+}
+
+const replicasName = storePrefix + "{replicas}"
+
+// plain is a name as it is, if that is short and of harmless characters, as nearly all
+// are; callers choose some of them. Any other is its digest. No name of one sort is one
+// of the other.
+func plain(name string) string {
+	const harmless = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-:/@#"
+	if len(name) <= 128 && strings.Trim(name, harmless) == "" {
+		return name
+	}
+	return "~" + digest(name)
+}
+
+// digest is one name for several, whatever bytes they hold.
+func digest(names ...string) string {
+	h := sha256.New()
+	for _, n := range names {
+		h.Write([]byte(strconv.Itoa(len(n)) + ":" + n))
+	}
+	return hex.EncodeToString(h.Sum(nil)[:16])
+}

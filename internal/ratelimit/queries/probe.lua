@@ -1,0 +1,8 @@
+-- Finds out whether the store can be asked: it writes, as one that only reads is of no
+-- use.
+--
+-- KEYS   any
+-- ARGV   the deadline
+-- reply  the time
+redis.call('SET', KEYS[1], '1', 'PX', '1000')
+return {now}

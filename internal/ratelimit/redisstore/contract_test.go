@@ -1,0 +1,127 @@
+package redisstore_test
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/jonboulle/clockwork"
+
+	"agentgw/internal/ratelimit"
+	"agentgw/internal/ratelimit/limitertest"
+	"agentgw/internal/ratelimit/redisstore"
+	"agentgw/internal/redistest"
+)
+
+// TestContractOfOneReplica: what replicas share in a store decides as the limiter of
+// one process does, on a stand-in for Redis whose clock can be set. It is slower than the
+// real one, which is asked the same: see TestContractOnRedis.
+func TestContractOfOneReplica(t *testing.T) {
+	if os.Getenv("DRILLS") != "full" {
+		t.Skip("a real Redis is asked the same; DRILLS=full asks both")
+	}
+	mini := miniredis.RunT(t)
+	clock := clockwork.NewFakeClock()
+	store := open(t, "redis://"+mini.Addr(), clock)
+	limitertest.RunOf(t, 400, func(tb limitertest.TB) limitertest.Subject { return subject(tb, mini, clock, store) })
+}
+
+// TestContractOnRedis: what replicas share decides as the limiter of one process does, on a real server, whose clock is set for the scripts
+// alone.
+func TestContractOnRedis(t *testing.T) {
+	server := redistest.Start(t)
+	clock := clockwork.NewFakeClock()
+	store := open(t, server.URL(), clock)
+	store.TestingOnlyClock()
+	limitertest.RunOf(t, 50, func(tb limitertest.TB) limitertest.Subject { return subject(tb, &served{server}, clock, store) })
+}
+
+// clocked is a server whose clock can be set.
+type clocked interface {
+	FlushAll()
+	FastForward(time.Duration)
+	SetTime(time.Time)
+}
+
+type served struct{ *redistest.Server }
+
+func (s *served) FlushAll()                 { s.Do("FLUSHALL") }
+func (s *served) FastForward(time.Duration) {} // keys are kept
+func (s *served) SetTime(to time.Time) {
+	s.Do("SET", redisstore.ClockName, strconv.FormatInt(to.UnixMicro(), 10))
+}
+
+func open(t testing.TB, url string, clock clockwork.Clock) *redisstore.Store {
+	t.Helper()
+	store, err := redisstore.Open(redisstore.Options{URL: url, Clock: clock, Timeout: 10 * time.Second, Mode: func(why error) { t.Log("mode:", why) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(store.Close)
+	return store
+}
+
+// settle waits until all that was told is run.
+func settle(t limitertest.TB, store *redisstore.Store) {
+	if _, err := store.Ask(ratelimit.Probe()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+type tick struct{ now *atomic.Int64 }
+
+func (c tick) Nanos() int64 { return c.now.Load() }
+
+var subjects atomic.Int64
+
+func subject(t limitertest.TB, mini clocked, clock *clockwork.FakeClock, store *redisstore.Store) limitertest.Subject {
+	const epoch = 1_790_000_000_123 * int64(time.Millisecond)
+	mini.SetTime(time.Unix(0, epoch))
+	settle(t, store)
+	mini.FlushAll()
+	now := new(atomic.Int64)
+	local := ratelimit.NewLocal(ratelimit.Options{Epoch: epoch, Clock: tick{now}})
+	shared := ratelimit.NewShared(local, store, ratelimit.SharedOptions{
+		Replica: fmt.Sprint("r", subjects.Add(1)), Away: ratelimit.PolicyClosed,
+		Failed: func(err error) { t.Errorf("the store did not decide: %v", err) },
+	})
+	mini.SetTime(time.Unix(0, epoch))
+	return limitertest.Subject{
+		Limiter: &keeping{Shared: shared}, Epoch: epoch, Resolution: time.Microsecond, Now: now.Load,
+		Advance: func(d time.Duration) {
+			settle(t, store)
+			mini.FastForward(d)
+			mini.SetTime(time.Unix(0, epoch+now.Add(int64(d))))
+			clock.Advance(d)
+			if _, err := shared.Renew(store); err != nil {
+				t.Fatal(err)
+			}
+		},
+	}
+}
+
+// keeping keeps the tickets that a test has no use for: what no ticket can reach any more
+// the garbage collector gives back.
+type keeping struct {
+	*ratelimit.Shared
+	mu   sync.Mutex
+	kept []ratelimit.Ticket
+}
+
+func (k *keeping) Admit(c ratelimit.Charge, a ratelimit.Admission, now int64) (ratelimit.Ticket, ratelimit.Verdict) {
+	t, _, v := k.Enter(c, a, 0, now)
+	return t, v
+}
+
+func (k *keeping) Enter(c ratelimit.Charge, a ratelimit.Admission, queue, now int64) (ratelimit.Ticket, *ratelimit.Place, ratelimit.Verdict) {
+	t, p, v := k.Shared.Enter(c, a, queue, now)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.kept = append(k.kept, t)
+	return t, p, v
+}

@@ -1,0 +1,57 @@
+package ratelimit
+
+// Job is one run of a script.
+type Job struct {
+	Script *Script
+	Keys   []string
+	Args   []any // integers and strings; the deadline is not among them
+}
+
+// Answer is what a script returned.
+type Answer struct {
+	// Number grows with each answer of one store, in the order in which it gave them.
+	Number int64
+	// Values are what follows the time.
+	Values []int64
+}
+
+// Store is where replicas keep what they share. It is safe for concurrent use.
+//
+// What one replica asks and tells is run in the order in which it came, but for what is
+// told again after a failure.
+type Store interface {
+	// Ask runs a job and waits for its answer, for as long as a decision may take. With
+	// an error nothing is known of the job: it may have run, or not.
+	Ask(Job) (Answer, error)
+	// Tell has a job run that nobody waits for, again until it did. It must not matter
+	// if it runs twice.
+	Tell(Job)
+}
+
+// Policy is what holds for a limit while the store is away.
+type Policy uint8
+
+const (
+	// PolicyDefault is that of the limiter, and for the limiter PolicyShare.
+	PolicyDefault Policy = iota
+	// PolicyShare has each replica enforce its share: the limit by as many replicas as
+	// were last known to live, at least 1.
+	PolicyShare
+	// PolicyOpen lets every call pass.
+	PolicyOpen
+	// PolicyClosed lets none.
+	PolicyClosed
+)
+
+// PolicyOf is the policy of that name: local, open or closed; any other is the default.
+func PolicyOf(name string) Policy {
+	switch name {
+	case "local":
+		return PolicyShare
+	case "open":
+		return PolicyOpen
+	case "closed":
+		return PolicyClosed
+	}
+	return PolicyDefault
+}
