@@ -59,6 +59,7 @@ var promises = []struct {
 	{"Neighbours", []promise{
 		{"A tenant far beyond its limit costs another not one call", []string{"agentgw: TestNoisyNeighbour", "ratelimit: TestContract/ATenantIsNotDrainedByOneKey"}},
 		{"A crowd of strangers takes nothing from who is registered, and grows no memory", []string{"ratelimit: TestAMillionCallers", "gateway: TestACrowdAtTheDoor"}},
+		{"Nor does one at an open service, which has any number of names: not from whom an issuer knows either", []string{"ratelimit: TestContract/CallersWait", "gateway: TestAFloodOfOpenCallers TestStrangersDoNotCrowdOutWhomAnIssuerKnows"}},
 	}},
 	{"Tables", []promise{
 		{"What is forgotten to make room decides the same when it comes again", []string{"ratelimit: TestForgettingIsInvisible TestEvictionChangesNoVerdict"}},

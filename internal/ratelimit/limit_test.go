@@ -74,6 +74,33 @@ func TestEvery(t *testing.T) {
 	}
 }
 
+// TestPerMinute: rates a minute are kept to the nanosecond, where a second's are fractions.
+func TestPerMinute(t *testing.T) {
+	for _, tt := range []struct {
+		rate  float64
+		burst int64
+		want  Limit
+		field string
+	}{
+		{1, 1, Limit{60_000_000_000, 1}, ""},
+		{0.5, 3, Limit{120_000_000_000, 3}, ""},
+		{7, 7, Limit{8_571_428_572, 7}, ""},
+		{60, 60, Limit{1_000_000_000, 60}, ""},
+		{0, 5, Limit{}, ""},
+		{-1, 1, Limit{}, "rate"},
+		{math.NaN(), 1, Limit{}, "rate"},
+		{6e10 + 1e6, 1, Limit{}, "rate"},
+		{1e-12, 1, Limit{}, "rate"},
+		{1, 0, Limit{}, "burst"},
+	} {
+		got, err := PerMinute(tt.rate, tt.burst)
+		var bad *LimitError
+		if errors.As(err, &bad) && bad.Field != tt.field || (err != nil) != (tt.field != "") || got != tt.want {
+			t.Errorf("PerMinute(%v, %d) = %+v, %v; want %+v, error on %q", tt.rate, tt.burst, got, err, tt.want, tt.field)
+		}
+	}
+}
+
 // FuzzNewLimit: whatever is configured is an error, no limit at all only for a
 // rate of 0, or a limit that is no faster than asked, can be drained, and cannot
 // overflow.
