@@ -64,6 +64,8 @@ type conversation struct {
 	timers  []timer
 	message message // of the client's, while it is collected; of listen alone
 	pings   pings   // of listen alone
+	veil    *veil   // nil: the service has no credential of the gateway's to repeat; of speak alone
+	veiled  []byte  // what went through it, until it is passed on
 }
 
 // The directions of conversation.begun.
@@ -86,7 +88,9 @@ type end struct {
 // outcome is on disk and the slot free before the client can see the end.
 func (g *Gateway) converse(ctx context.Context, c *conversation, header http.Header) *Error {
 	if !c.redactor.Empty() {
-		c.redactor.Header(header)
+		repeats := c.redactor.Header(header)
+		c.veil = newVeil(c.redactor)
+		defer func() { g.noteEcho(c.call, c.at, repeats || c.veil.found()) }()
 	}
 	c.ends = make(chan end, 4)
 	r := &c.at.record

@@ -203,27 +203,37 @@ func (c *conversation) speak() {
 // to be passed on.
 func (c *conversation) said(s *websocket.Stream, p []byte) (rest []byte, more bool) {
 	at, border := 0, 0
+	var out []byte // what may go on: of a service without a credential p as far as at
 	for at < len(p) {
 		u, fault := s.Next(p[at:])
 		switch {
 		case fault != nil:
-			if c.passDown(s, p[:at], border) {
+			if c.passDown(s, out, border) {
 				c.end(broken("the service broke the protocol: " + fault.Reason))
 			}
 			return nil, false
 		case len(u.Bytes) == 0:
-			return p[at:], c.passDown(s, p[:at], border)
+			return p[at:], c.passDown(s, out, border)
 		case u.Opcode == websocket.Closing:
-			if c.passDown(s, p[:at], border) {
-				c.end(end{frame: bytes.Clone(u.Bytes)})
+			frame := bytes.Clone(u.Bytes)
+			if c.veil != nil {
+				frame = c.veil.control(u)
+			}
+			if c.passDown(s, out, border) {
+				c.end(end{frame: frame})
 			}
 			return nil, false
 		}
-		if at += len(u.Bytes); !s.InMessage() {
-			border = at
+		at += len(u.Bytes)
+		if out = p[:at]; c.veil != nil {
+			c.veiled = c.veil.add(c.veiled, u)
+			out = c.veiled
+		}
+		if !s.InMessage() {
+			border = len(out)
 		}
 	}
-	return nil, c.passDown(s, p, border)
+	return nil, c.passDown(s, out, border)
 }
 
 // passDown passes bytes of the service on, behind which s stands; so many of them end
@@ -235,7 +245,12 @@ func (c *conversation) passDown(s *websocket.Stream, b []byte, border int) bool 
 	if s.InMessage() {
 		c.border(fromService, true)
 	}
-	err := c.toClient.pass(b, stands{s.InFrame(), s.InMessage(), border})
+	inFrame := s.InFrame()
+	if c.veil != nil {
+		inFrame = c.veil.inFrame()
+	}
+	err := c.toClient.pass(b, stands{inFrame, s.InMessage(), border})
+	c.veiled = c.veiled[:0]
 	if !s.InMessage() {
 		c.border(fromService, false)
 	}

@@ -46,8 +46,8 @@ func (e *echoes) found() bool { return e != nil && (e.header || e.body != nil &&
 
 // noteEcho tells the operator of a service that repeats its credential: whoever
 // else it answers gets to see it.
-func (g *Gateway) noteEcho(call *Call, at *attempt, e *echoes) {
-	if e.found() {
+func (g *Gateway) noteEcho(call *Call, at *attempt, found bool) {
+	if found {
 		g.log.LogAttrs(call.In.Context(), slog.LevelInfo, "the service's answer repeated its credential, which was taken out",
 			slog.String("service", call.Act.Service), slog.String("request", call.RequestID), slog.String("receipt", at.id()))
 	}

@@ -97,7 +97,7 @@ func (g *Gateway) forward(call *Call, service *registry.Service, target *registr
 		}, res.Header)
 	}
 	echoes := redacted(res, redactor)
-	defer func() { g.noteEcho(call, at, echoes) }()
+	defer func() { g.noteEcho(call, at, echoes.found()) }()
 	keepTrailer(res.Trailer)
 	out.trails = takesTrailers(call.In) && !bodiless(res)
 	if len(res.Trailer) > 0 || out.trails {
