@@ -38,14 +38,16 @@ func (b *bench) recorded() error {
 	for i, r := range calls.Requests {
 		calls.Requests[i] = strings.Replace(r, `"tools"`, `"plain"`, 1)
 	}
-	var rates [2][]float64
-	err := b.turns(b.seconds, func(i int, r result, _ time.Duration) {
+	var rates, costs [2][]float64
+	err := b.turns(b.seconds, func(i int, r result, cpu time.Duration) {
 		rates[i] = append(rates[i], float64(r.Answers)/r.Seconds)
+		costs[i] = append(costs[i], 1e3*ms(cpu)/float64(r.Answers))
 	}, contender{sides[0], calls}, contender{sides[1], calls})
 	if err != nil {
 		return err
 	}
 	b.table.exceed("calls with receipts beside without, 256 connections, upstream of 20 ms", "/s", rates[0], rates[1], 0.8)
+	b.table.beside("  processor time of such a call", "µs", costs[0], costs[1], ratios(costs[0], costs[1]))
 	return nil
 }
 
