@@ -5,31 +5,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"sync"
 )
-
-// buffers lends copy buffers of one size.
-type buffers struct {
-	size int
-	pool sync.Pool
-}
-
-// A stream of events keeps its buffer while nothing comes, and its events are
-// small: as large a one as other answers get would be half of what it costs.
-const (
-	answerBuffer = 32 << 10
-	eventBuffer  = 4 << 10
-)
-
-func (b *buffers) get() *[]byte {
-	if p, ok := b.pool.Get().(*[]byte); ok {
-		return p
-	}
-	p := make([]byte, b.size)
-	return &p
-}
-
-func (b *buffers) put(p *[]byte) { b.pool.Put(p) }
 
 // relay gives the agent an upstream's answer: its header, its body as b reads
 // it, and its trailer. An error is that it did not come to its end, and then
@@ -63,15 +39,20 @@ func relay(out *answer, res *http.Response, b *body, lent *buffers) error {
 			return err
 		}
 	}
-	buffer := lent.get()
-	defer lent.put(buffer)
+	with := scoop{lent: lent}
+	if b.border != nil {
+		with.quiet, with.small = make([]byte, quietBuffer), 1
+	}
+	defer with.giveBack()
 	for {
-		n, err := b.Read(*buffer)
+		to := with.next()
+		n, err := b.Read(to)
+		with.took(n)
 		if n > 0 {
 			if !out.begun {
 				begin(out, res)
 			}
-			if _, err := out.Write((*buffer)[:n]); err != nil {
+			if _, err := out.Write(to[:n]); err != nil {
 				return err
 			}
 			if live {
