@@ -13,6 +13,7 @@ type bench struct {
 	only         string
 	seconds      float64
 	rounds       int
+	held         time.Duration // of idle streams
 	table        table
 
 	*world

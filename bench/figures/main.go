@@ -17,6 +17,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"time"
 )
 
 func main() {
@@ -31,9 +32,11 @@ func main() {
 	seconds := flag.Float64("seconds", 2, "length of one run; there are about 50, besides what has to be waited for")
 	rounds := flag.Int("rounds", 5, "rounds of each comparison")
 	only := flag.String("only", "", "one group of figures: idle, cost, added, refusals, neighbour, controls, cuts, vanished, streams or receipts")
+	hold := flag.Duration("hold", 20*time.Second, "for how long idle streams are held and looked at; 10m to believe that none is dropped")
 	flag.Parse()
 	b, err := newBench(*binary, *root, *only, *seconds, *rounds)
 	fail(err)
+	b.held = *hold
 	fail(b.run())
 	stopAll()
 	_ = os.RemoveAll(b.folder)

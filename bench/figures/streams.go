@@ -90,7 +90,8 @@ func inFlight(admin string) (total float64, err error) {
 	return total, nil
 }
 
-// streams is what open streams cost on which nothing happens.
+// streams is what open streams cost on which nothing but a comment comes now and then,
+// and whether they stay open.
 func (b *bench) streams() error {
 	n := 10_000
 	var files syscall.Rlimit
@@ -102,7 +103,7 @@ func (b *bench) streams() error {
 		n = most
 		b.table.note("streams: %d instead of 10,000, for the limit of open files is %d", n, files.Max)
 	}
-	var each, load [2]float64
+	var each, load, dropped [2]float64
 	for i, side := range b.holders() {
 		if err := func() error {
 			defer side.stop()
@@ -114,18 +115,25 @@ func (b *bench) streams() error {
 			}
 			defer l.stop()
 			time.Sleep(2 * time.Second)
-			from := side.cpu()
-			time.Sleep(5 * time.Second)
-			load[i] = ms(side.cpu()-from) / 5 / 10
 			each[i] = float64(side.rss()-before) / 1024 / float64(n)
-			return nil
+			opened, err := b.stub.streams()
+			if err != nil {
+				return err
+			}
+			from := side.cpu()
+			time.Sleep(b.held)
+			load[i] = ms(side.cpu()-from) / b.held.Seconds() / 10
+			still, err := b.stub.streams()
+			dropped[i] = float64(opened.Open - still.Open)
+			return err
 		}(); err != nil {
 			return err
 		}
 	}
 	what := number(float64(n), "idle streams")
 	b.table.bound("memory of each of "+what, "KiB", each[1], number(each[0], "KiB"), 60)
-	b.table.bound("processor of "+what, "% of a core", load[1], number(load[0], "%"), 5)
+	b.table.bound("processor of "+what+", each with a comment every 15 s", "% of a core", load[1], number(load[0], "%"), 5)
+	b.table.bound("  of them dropped in "+b.held.String(), "", dropped[1], number(dropped[0], ""), 0)
 	return nil
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -17,7 +18,7 @@ import (
 //	/small   1 KiB of JSON        /large  64 KiB of JSON    /empty  204
 //	/later   the same after 20 ms
 //	/events  a short stream, event by event
-//	/stream  one event, and then silence until the caller goes
+//	/stream  one event, and then a comment every 15 s until the caller goes
 //
 // A line on its standard input asks for the streams that stand open and for the
 // times at which others were seen to end since the last such question.
@@ -123,7 +124,13 @@ func (s *stubState) serve(c net.Conn) {
 	}
 }
 
-// hold keeps a silent stream until the caller has gone.
+// comments is how often a stream of nothing says that it is there.
+const (
+	comments = 15 * time.Second
+	comment  = "3\r\n:\n\n\r\n"
+)
+
+// hold keeps a stream of nothing but comments until the caller has gone.
 func (s *stubState) hold(c net.Conn, r io.Reader) {
 	if _, err := io.WriteString(c, streamHead+event); err != nil {
 		return
@@ -131,7 +138,15 @@ func (s *stubState) hold(c net.Conn, r io.Reader) {
 	s.mu.Lock()
 	s.open++
 	s.mu.Unlock()
-	_, _ = r.Read(make([]byte, 1))
+	err := os.ErrDeadlineExceeded
+	for errors.Is(err, os.ErrDeadlineExceeded) {
+		if err = c.SetReadDeadline(time.Now().Add(comments)); err == nil {
+			_, err = r.Read(make([]byte, 1))
+		}
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			_, _ = io.WriteString(c, comment)
+		}
+	}
 	s.mu.Lock()
 	s.open--
 	s.ended = append(s.ended, time.Now())
