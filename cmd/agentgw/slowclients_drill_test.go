@@ -84,7 +84,7 @@ func TestSlowClients(t *testing.T) {
 			if err := <-done; err != nil {
 				t.Error(err)
 			}
-			took, opened := time.Since(began), opening(t, report+".csv", connections)
+			took, opened := time.Since(began), openedBy(t, report+".csv", connections)
 			p99 := func(times []time.Duration) time.Duration { return times[len(times)*99/100] }
 			t.Logf("%s %s: of %d connections the last was open by second %d, and gone after %v; p99 of %d calls of another client %v, before it of %d %v", name, mode, connections, opened,
 				took.Round(100*time.Millisecond), len(during), p99(during).Round(10*time.Microsecond), len(before), p99(before).Round(10*time.Microsecond))
@@ -101,8 +101,8 @@ func TestSlowClients(t *testing.T) {
 	}
 }
 
-// opening tells from a report by which second all connections had been opened.
-func opening(t *testing.T, report string, connections int) (last int) {
+// openedBy tells from a report by which second all connections had been opened.
+func openedBy(t *testing.T, report string, connections int) (last int) {
 	t.Helper()
 	f, err := os.Open(report)
 	if err != nil {
