@@ -17,7 +17,11 @@ func TestALateRingCutsNobody(t *testing.T) {
 	s.begin()
 	clock.Advance(999 * time.Millisecond)
 	s.end()
+	clock.Advance(time.Second)
 	s.expire()
+	if s.cut() {
+		t.Error("a pause was cut")
+	}
 	s.begin()
 	s.expire()
 	if s.cut() {
