@@ -101,7 +101,7 @@ func (s *Server) Do(args ...string) string {
 
 func (s *Server) ping() bool {
 	reply, err := s.do("PING")
-	return err == nil && strings.HasPrefix(reply, "+PONG")
+	return err == nil && (strings.HasPrefix(reply, "+PONG") || strings.HasPrefix(reply, "-NOAUTH"))
 }
 
 func (s *Server) do(args ...string) (string, error) {

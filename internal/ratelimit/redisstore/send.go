@@ -103,6 +103,7 @@ func (s *Store) load() {
 // run.
 func (s *Store) settle(j *job) {
 	values, err := j.cmd.Int64Slice()
+	j.err = nil // of the time before, if it is told again
 	switch {
 	case errors.Is(err, redis.Nil):
 		j.err = &Error{Reason: Other, Err: err}

@@ -99,6 +99,14 @@ const (
 	isGivenUp
 )
 
+// silent takes what go-redis would write to standard error by itself: what matters of it
+// comes as an error too.
+type silent struct{}
+
+func (silent) Printf(context.Context, string, ...any) {}
+
+func init() { redis.SetLogger(silent{}) }
+
 // Open returns a Store, whether Redis answers or not. The error is of the URL, and
 // never quotes it.
 func Open(o Options) (*Store, error) {

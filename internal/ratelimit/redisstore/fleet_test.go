@@ -1,0 +1,297 @@
+package redisstore_test
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+	"github.com/jonboulle/clockwork"
+
+	"agentgw/internal/ratelimit"
+	"agentgw/internal/ratelimit/redisstore"
+	"agentgw/internal/redistest"
+)
+
+// fleet is replicas with one Redis, in real time but for what a test says.
+type fleet struct {
+	server   *redistest.Server
+	stores   []*redisstore.Store
+	limiters []*ratelimit.Shared
+	failed   atomic.Int64
+}
+
+func newFleet(t testing.TB, n int, policy ratelimit.Policy) *fleet {
+	t.Helper()
+	f := &fleet{server: redistest.Start(t)}
+	for i := range n {
+		store := open(t, f.server.URL(), clockwork.NewFakeClock())
+		f.stores = append(f.stores, store)
+		f.limiters = append(f.limiters, ratelimit.NewShared(ratelimit.NewLocal(ratelimit.Options{}), store, ratelimit.SharedOptions{
+			Replica: fmt.Sprint("replica", i), Away: policy, Failed: func(error) { f.failed.Add(1) },
+		}))
+	}
+	return f
+}
+
+// at is where the calls of a tenant of so many slots go.
+func at(tenant string, slots int64) ratelimit.Admission {
+	return ratelimit.Admission{
+		Tenant: ratelimit.NewTenant(ratelimit.Registered, tenant, ratelimit.Limit{}, slots), Service: ratelimit.NewService("s", 0),
+	}
+}
+
+// admit makes a call of a tenant of so many slots through a replica.
+func (f *fleet) admit(replica int, tenant string, slots int64) (ratelimit.Ticket, ratelimit.Verdict) {
+	return f.limiters[replica].Admit(ratelimit.Charge{}, at(tenant, slots), 0)
+}
+
+// leases is how many slots Redis knows of.
+func (f *fleet) leases(tenant string) string {
+	return strings.TrimPrefix(f.server.Do("ZCARD", "agw1:{registered:4:"+tenant+"}:slots"), ":")
+}
+
+type slotOp struct{ admits bool }
+
+// slotsModel is the slots of one tenant, whoever is asked for them.
+func slotsModel(most int) porcupine.Model {
+	return porcupine.Model{
+		Init: func() any { return 0 },
+		Step: func(state, input, output any) (bool, any) {
+			used, in := state.(int), input.(slotOp)
+			if !in.admits {
+				return true, used - 1
+			}
+			if used == most {
+				return output == ratelimit.ConcurrencyLimited, used
+			}
+			return output == ratelimit.Admitted, used + 1
+		},
+		DescribeOperation: func(in, out any) string { return fmt.Sprint(in, out) },
+	}
+}
+
+// TestSlotsAcrossReplicasAreLinearizable: calls of one tenant through three replicas, that
+// come and end all at once, are decided as if by one limiter and one after the other. What is
+// given back is told without waiting for it, and so is taken to be over at the latest when
+// the replica's next question is answered.
+func TestSlotsAcrossReplicasAreLinearizable(t *testing.T) {
+	f := newFleet(t, 3, ratelimit.PolicyClosed)
+	for history := range scaled(2000) {
+		const most = 2
+		tenant := fmt.Sprint("t", history)
+		var tick atomic.Int64
+		var mu sync.Mutex
+		var done []porcupine.Operation
+		var all sync.WaitGroup
+		for client := range 6 {
+			replica := client % 3
+			record := func(in slotOp, f func() any) {
+				from := tick.Add(1)
+				out := f()
+				to := tick.Add(1)
+				mu.Lock()
+				defer mu.Unlock()
+				done = append(done, porcupine.Operation{ClientId: client, Input: in, Call: from, Output: out, Return: to})
+			}
+			all.Go(func() {
+				for range 3 {
+					var ticket ratelimit.Ticket
+					var v ratelimit.Verdict
+					record(slotOp{admits: true}, func() any {
+						ticket, v = f.admit(replica, tenant, most)
+						return v.Outcome
+					})
+					if v.Outcome == ratelimit.Admitted {
+						record(slotOp{}, func() any {
+							ticket.Release()
+							_, err := f.stores[replica].Ask(ratelimit.Probe())
+							return err
+						})
+					}
+				}
+			})
+		}
+		all.Wait()
+		if res := porcupine.CheckOperationsTimeout(slotsModel(most), done, 10*time.Second); res != porcupine.Ok {
+			t.Fatalf("%v: %v", res, done)
+		}
+		if n := f.leases(tenant); n != "0" {
+			t.Fatalf("%s leases when all is over", n)
+		}
+	}
+	if n := f.failed.Load(); n != 0 {
+		t.Errorf("%d decisions failed", n)
+	}
+}
+
+// TestOneBucketForAllReplicas: a crowd at four of them gets the burst, exactly, and no
+// store is asked twice of what it has just refused.
+func TestOneBucketForAllReplicas(t *testing.T) {
+	f := newFleet(t, 4, ratelimit.PolicyClosed)
+	limit := ratelimit.Limit{Interval: int64(time.Hour), Burst: 100}
+	var admitted, deferred atomic.Int64
+	var all sync.WaitGroup
+	for g := range 16 {
+		all.Go(func() {
+			l := f.limiters[g%4]
+			for range scaled(2000) {
+				c := l.Defer(ratelimit.NewRef(ratelimit.Registered, ratelimit.KindKey, "k", limit), 0)
+				if c.Deferred() {
+					deferred.Add(1)
+				}
+				if c.Refused() {
+					continue
+				}
+				if _, v := l.Admit(c, at("t", 0), 0); v.Outcome == ratelimit.Admitted {
+					admitted.Add(1)
+				}
+				runtime.Gosched()
+			}
+		})
+	}
+	all.Wait()
+	if admitted.Load() != 100 || f.failed.Load() != 0 {
+		t.Errorf("%d admitted, %d failed", admitted.Load(), f.failed.Load())
+	}
+}
+
+// TestARefusalIsRemembered for a second at most, for the limit that refused, and by the
+// replica that was refused: a flood costs the store one question a second.
+func TestARefusalIsRemembered(t *testing.T) {
+	f := newFleet(t, 1, ratelimit.PolicyClosed)
+	l := f.limiters[0]
+	key := func(limit ratelimit.Limit) *ratelimit.Ref {
+		return ratelimit.NewRef(ratelimit.Registered, ratelimit.KindKey, "k", limit)
+	}
+	limit := ratelimit.Limit{Interval: int64(time.Hour), Burst: 1}
+	known := key(limit)
+	for i, want := range []bool{false, true} {
+		if c := l.Take(known, 0); c.Refused() != want {
+			t.Fatal(i, c.Verdict())
+		}
+	}
+	for at, asks := range map[int64]bool{1: false, int64(time.Second) - 1: false, int64(time.Second): true} {
+		if c := l.Defer(known, at); c.Deferred() != asks {
+			t.Errorf("at %d: it asks again: %v", at, c.Deferred())
+		}
+	}
+	if c := l.Defer(known, int64(time.Millisecond)); c.Verdict().Wait < 59*time.Minute {
+		t.Errorf("told to wait %v", c.Verdict().Wait)
+	}
+	if raised := key(ratelimit.Limit{Interval: int64(time.Hour), Burst: 2}); !l.Defer(raised, 1).Deferred() {
+		t.Error("a raised limit is refused by what another one was")
+	}
+	// A slot may come back at any time.
+	ticket, _ := f.admit(0, "t", 1)
+	if _, v := f.admit(0, "t", 1); v.Outcome != ratelimit.ConcurrencyLimited {
+		t.Error(v.Outcome)
+	}
+	ticket.Release()
+	if _, v := f.admit(0, "t", 1); v.Outcome != ratelimit.Admitted {
+		t.Error(v.Outcome)
+	}
+}
+
+// TestTheTruthComesBack: what the store has lost of the calls that run it is told again
+// at the next renewal, also above a cap; and then nothing is admitted until below.
+func TestTheTruthComesBack(t *testing.T) {
+	f := newFleet(t, 2, ratelimit.PolicyClosed)
+	var running []ratelimit.Ticket
+	for i := range 3 {
+		ticket, v := f.admit(i%2, "t", 3)
+		if v.Outcome != ratelimit.Admitted {
+			t.Fatal(v)
+		}
+		running = append(running, ticket)
+	}
+	f.server.Do("FLUSHALL")
+	for range 2 { // before anybody knows
+		ticket, v := f.admit(1, "t", 3)
+		if v.Outcome != ratelimit.Admitted {
+			t.Fatal(v)
+		}
+		running = append(running, ticket)
+	}
+	lost := int64(0)
+	for i := range 2 {
+		n, err := f.limiters[i].Renew(f.stores[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		lost += n
+	}
+	if lost != 3 || f.leases("t") != "5" {
+		t.Errorf("%d were lost, and there are %s; want 3 and 5", lost, f.leases("t"))
+	}
+	for i, ticket := range running {
+		if _, v := f.admit(0, "t", 3); (v.Outcome == ratelimit.Admitted) != (i == 3) {
+			t.Errorf("with %d running: %v", 5-i, v.Outcome)
+		}
+		ticket.Release()
+		ticket.Release()
+		if _, err := f.stores[i%2].Ask(ratelimit.Probe()); err != nil { // for who is told, is told by then
+			t.Fatal(err)
+		}
+		if _, err := f.stores[1-i%2].Ask(ratelimit.Probe()); err != nil {
+			t.Fatal(err)
+		}
+		if i == 3 {
+			break
+		}
+	}
+	if n := f.leases("t"); n != "2" { // one of before, and the one that was just admitted
+		t.Errorf("%s leases", n)
+	}
+}
+
+// TestADeadReplicasSlotsComeBack after LeaseTime, by the store's clock, and those of one
+// that renews its own stay.
+func TestADeadReplicasSlotsComeBack(t *testing.T) {
+	server := redistest.Start(t)
+	s := &served{server}
+	s.SetTime(time.Unix(1000, 0))
+	var limiters []*ratelimit.Shared
+	var stores []*redisstore.Store
+	for i := range 2 {
+		store := open(t, server.URL(), clockwork.NewFakeClock())
+		store.TestingOnlyClock()
+		stores = append(stores, store)
+		limiters = append(limiters, ratelimit.NewShared(ratelimit.NewLocal(ratelimit.Options{}), store, ratelimit.SharedOptions{Replica: fmt.Sprint(i), Away: ratelimit.PolicyClosed}))
+	}
+	var kept []ratelimit.Ticket
+	for _, l := range limiters {
+		ticket, v := l.Admit(ratelimit.Charge{}, at("t", 2), 0)
+		if v.Outcome != ratelimit.Admitted {
+			t.Fatal(v)
+		}
+		kept = append(kept, ticket)
+	}
+	for passed := time.Duration(0); passed < time.Minute; passed += ratelimit.RenewEvery {
+		s.SetTime(time.Unix(1000, 0).Add(passed))
+		if _, err := limiters[0].Renew(stores[0]); err != nil { // the other is dead
+			t.Fatal(err)
+		}
+		ticket, v := limiters[0].Admit(ratelimit.Charge{}, at("t", 2), 0)
+		if free := passed >= ratelimit.LeaseTime; (v.Outcome == ratelimit.Admitted) != free {
+			t.Errorf("after %v: %v", passed, v.Outcome)
+		}
+		ticket.Release()
+	}
+	if n := limiters[0].Replicas(); n != 1 {
+		t.Errorf("%d replicas live", n)
+	}
+	runtime.KeepAlive(kept)
+}
+
+// scaled returns how often a drill runs: a twentieth without DRILLS=full.
+func scaled(full int) int {
+	if full = full / 20; full < 1 {
+		return 1
+	}
+	return full
+}
