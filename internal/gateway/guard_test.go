@@ -111,5 +111,12 @@ func TestANameThatTurnsPrivate(t *testing.T) {
 		if private && err != nil || !private && !errors.Is(err, errGuarded) {
 			t.Errorf("private %v: %v", private, err)
 		}
+		c, err := newDialer(private).DialContext(t.Context(), "tcp", name+":"+port) // as tunnels do
+		if err == nil {
+			_ = c.Close()
+		}
+		if private && err != nil || !private && !errors.Is(err, errGuarded) {
+			t.Errorf("a tunnel, private %v: %v", private, err)
+		}
 	}
 }

@@ -73,8 +73,16 @@ func tunnelWays() []tunnelWay {
 			end: func(d *tunnels) { tell(d); d.each(func(c *through) { _, _ = io.ReadAll(c) }); half(d) }, sees: "end", ending: receipts.Complete, in: 2, out: 2},
 		{name: "the client resets", end: func(d *tunnels) { d.each(func(c *through) { _ = tcpOf(c).SetLinger(0); _ = c.Close() }) }, far2: "cut", ending: receipts.ClientCancelled, in: 2, out: 2},
 		{name: "the other side resets", far: whenTold(func(c *net.TCPConn) { _ = c.SetLinger(0) }), end: tell, sees: "cut", ending: receipts.UpstreamAborted, in: 2, out: 2},
-		{name: "the client closes in the middle of a flood", far: func(d *tunnels, c *net.TCPConn) { d.saw(floods(c)) },
-			end: func(d *tunnels) { d.each(func(c *through) { _ = c.Close() }) }, far2: "cut", ending: receipts.ClientCancelled, in: 2, out: -1},
+		{name: "the client resets in the middle of a flood", far: func(d *tunnels, c *net.TCPConn) { d.saw(floods(c)) },
+			end: func(d *tunnels) { d.each(func(c *through) { _ = tcpOf(c).SetLinger(0); _ = c.Close() }) }, far2: "cut", ending: receipts.ClientCancelled, in: 2, out: -1},
+		{name: "the client closes and the other side says goodbye", far: func(d *tunnels, c *net.TCPConn) {
+			_, err := io.Copy(io.Discard, c)
+			d.saw(err)
+			<-d.told
+			for range 3 { // the first of them is answered by a reset
+				_, _ = io.WriteString(c, "bye")
+			}
+		}, end: func(d *tunnels) { d.each(func(c *through) { _ = c.Close() }); d.otherSidesSee(&d.ended); tell(d) }, far2: "end", ending: receipts.Complete, in: 2, out: -1},
 		{name: "the client stops reading a flood", far: func(d *tunnels, c *net.TCPConn) { d.saw(floods(c)) },
 			end: func(*tunnels) {}, waits: -1, sees: "*cut", far2: "cut", ending: receipts.SlowClient, in: 2, out: -1},
 		{name: "the other side stops reading a flood", far: func(d *tunnels, c *net.TCPConn) { <-d.told },

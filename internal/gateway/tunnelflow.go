@@ -11,6 +11,7 @@ import (
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"agentgw/internal/redact"
@@ -179,6 +180,8 @@ func (f *flow) carryUp() {
 	switch {
 	case read != nil:
 		f.cancel(errClient)
+	case errors.Is(wrote, syscall.EPIPE): // whether in good order, the one that reads from it knows
+		f.end()
 	case wrote != nil:
 		f.cancel(errUpstream)
 	case f.end() == 1:
@@ -194,6 +197,8 @@ func (f *flow) carryDown() {
 	switch {
 	case read != nil:
 		f.cancel(errUpstream)
+	case errors.Is(wrote, syscall.EPIPE): // whether in good order, the one that reads from it knows
+		f.end()
 	case wrote != nil:
 		f.cancel(errClient)
 	case f.end() == 1:
@@ -220,6 +225,11 @@ func (f *flow) whole() bool {
 
 // carry copies one direction to its end, which is nil twice. Every piece is counted before
 // it goes on.
+//
+// Most programs close a connection when they have said all, and do not wait for the other
+// side's last words, such as those of TLS. These are then answered by a reset, and that is no
+// tunnel broken off. It can be told: where the end came first the error of the socket is
+// EPIPE, and else ECONNRESET (Linux, tcp_reset).
 func (f *flow) carry(src io.Reader, carried *atomic.Int64, write func([]byte) (int, error)) (read, wrote error) {
 	lent := f.g.answers.get()
 	defer f.g.answers.put(lent)
@@ -233,7 +243,7 @@ func (f *flow) carry(src io.Reader, carried *atomic.Int64, write func([]byte) (i
 			}
 		}
 		switch {
-		case errors.Is(err, io.EOF):
+		case errors.Is(err, io.EOF), errors.Is(err, syscall.EPIPE):
 			return nil, nil
 		case err != nil:
 			return err, nil
