@@ -51,6 +51,7 @@ const most = 256 << 10
 type conn struct {
 	net.Conn
 	watches atomic.Bool // the next Read is the watch, if it is of one byte
+	taken   atomic.Bool // by somebody else than net/http, whose requests are not looked for
 	early   []byte      // of the one that reads
 
 	requests http1.Requests // in what was read
@@ -80,6 +81,9 @@ func (c *conn) Read(p []byte) (int, error) {
 
 // pass is how many of the bytes that come next may be read now.
 func (c *conn) pass(p []byte) (n int) {
+	if c.taken.Load() {
+		return len(p)
+	}
 	if n, c.refused = c.requests.Pass(p); c.refused != nil {
 		// Where net/http has less than four bytes of a request it closes without a word.
 		c.filler = "    "
@@ -135,7 +139,7 @@ func (c *conn) SetReadDeadline(t time.Time) error {
 // what he reads is his.
 func (c *conn) SetDeadline(t time.Time) error {
 	c.watches.Store(false)
-	c.requests.Rest()
+	c.taken.Store(true)
 	return c.Conn.SetDeadline(t)
 }
 

@@ -15,7 +15,7 @@ func watched(t *testing.T) (*conn, net.Conn) {
 	a, b := net.Pipe()
 	t.Cleanup(func() { _, _ = a.Close(), b.Close() })
 	c := &conn{Conn: a}
-	c.requests.Rest() // what is sent here is no request
+	c.taken.Store(true) // what is sent here is no request
 	if err := c.SetReadDeadline(time.Time{}); err != nil {
 		t.Fatal(err)
 	}

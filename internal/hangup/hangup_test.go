@@ -148,27 +148,31 @@ func want(t *testing.T, answers *bufio.Reader, body string) {
 func TestWhoTakesTheConnectionOver(t *testing.T) {
 	ways(t, func(t *testing.T, secure bool) {
 		w := newWorld(t, secure, func(rw http.ResponseWriter, _ *http.Request) {
-			c, _, err := rw.(http.Hijacker).Hijack()
+			c, both, err := rw.(http.Hijacker).Hijack()
 			if err != nil {
 				t.Error(err)
 				return
 			}
 			defer func() { _ = c.Close() }()
 			_, _ = io.WriteString(c, "yours\n")
+			go func() { _ = c.SetDeadline(time.Now().Add(time.Minute)) }() // while somebody reads
 			var b [1]byte
-			if _, err := c.Read(b[:]); err == nil {
-				_, _ = c.Write(b[:])
+			for range 3 {
+				if _, err := both.Read(b[:]); err == nil {
+					_, _ = c.Write(b[:])
+				}
 			}
 		})
 		c := w.dial(t)
-		c.send(t, "GET / HTTP/1.1\r\nHost: g\r\n\r\n")
+		c.send(t, "GET / HTTP/1.1\r\nHost: g\r\n\r\n\x16\n") // and what is none of HTTP
 		said := bufio.NewReader(c)
 		if line, err := said.ReadString('\n'); line != "yours\n" {
 			t.Fatal(line, err)
 		}
 		c.send(t, "x")
-		if b, err := said.ReadByte(); b != 'x' {
-			t.Fatal(b, err)
+		var got [3]byte
+		if _, err := io.ReadFull(said, got[:]); string(got[:]) != "\x16\nx" {
+			t.Fatalf("%q, %v", got, err)
 		}
 	})
 }

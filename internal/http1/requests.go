@@ -80,9 +80,6 @@ func (r *Requests) Pass(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// Rest has all that follows go on: somebody else has the connection now.
-func (r *Requests) Rest() { *r = Requests{at: beyond} }
-
 // read takes the next line, with its end.
 func (r *Requests) read(line []byte) error {
 	text, ok := bytes.CutSuffix(line, []byte("\r\n"))

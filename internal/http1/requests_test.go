@@ -135,18 +135,6 @@ func TestWhatIsRefused(t *testing.T) {
 	}
 }
 
-// TestWhoTakesOver has all that follows.
-func TestWhoTakesOver(t *testing.T) {
-	var r http1.Requests
-	if n, err := r.Pass([]byte("GET / HTTP/1.1\r\nUpg")); n != 19 || err != nil {
-		t.Fatal(n, err)
-	}
-	r.Rest()
-	if n, err := r.Pass([]byte("\n\x00\n")); n != 3 || err != nil {
-		t.Fatal(n, err)
-	}
-}
-
 // FuzzRequests holds the filter against net/http's reader: of what passes, net/http reads
 // the same requests with the same ends, as far as it reads any.
 func FuzzRequests(f *testing.F) {
