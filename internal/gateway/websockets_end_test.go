@@ -38,6 +38,7 @@ type parting struct {
 	moves  bool          // end moves the clock
 	real   bool          // by the real clock
 	code   int           // of the close that the client sees; 0: none, the connection just ends
+	rest   string        // all that the client still reads, where a frame is under way
 	deaf   bool          // the client sees nothing any more
 	flood  bool          // services send without end
 	life   time.Duration // of the key
@@ -83,7 +84,7 @@ func partings() []parting {
 		{name: "the service dies", end: func(t *talkers) { t.eachService(func(s *side) { _ = s.Close() }) }, waits: true, code: 1014, ending: receipts.UpstreamAborted},
 		{name: "the service ends its side", end: func(t *talkers) { t.eachService(endSide) }, waits: true, code: 1014, ending: receipts.UpstreamAborted},
 		{name: "the service resets the connection", end: func(t *talkers) { t.eachService(resetSide) }, code: 1014, ending: receipts.UpstreamAborted},
-		{name: "the service dies in a frame", end: func(t *talkers) { t.eachService(func(s *side) { _ = s.raw([]byte{0x81, 10, 'h', 'a'}); resetSide(s) }) }, deaf: true, ending: receipts.UpstreamAborted},
+		{name: "the service dies in a frame", end: func(t *talkers) { t.eachService(func(s *side) { _ = s.raw([]byte{0x81, 10, 'h', 'a'}); resetSide(s) }) }, rest: "\x81\x0aha", ending: receipts.UpstreamAborted},
 		{name: "the service breaks the protocol", end: func(t *talkers) { t.eachService(func(s *side) { _ = s.raw([]byte{0xc1, 1, 'x'}) }) }, code: 1014, ending: receipts.UpstreamAborted},
 		{name: "the service masks", end: func(t *talkers) { t.eachService(func(s *side) { _ = s.raw([]byte{0x81, 0x81, 0, 0, 0, 0, 'x'}) }) }, code: 1014, ending: receipts.UpstreamAborted},
 		{name: "the service is silent", end: func(t *talkers) { t.clock.Advance(5 * time.Minute) }, moves: true, code: 1008, ending: receipts.Timeout},
@@ -209,6 +210,13 @@ func (p parting) run(t *testing.T, n int) {
 	for i, c := range d.clients {
 		if p.deaf {
 			break
+		}
+		if p.rest != "" { // no close stands within a frame
+			_ = c.SetReadDeadline(time.Now().Add(30 * time.Second))
+			if got, err := io.ReadAll(c.r); string(got) != p.rest {
+				t.Fatalf("WebSocket %d: %q, %v; want %q", i, got, err, p.rest)
+			}
+			continue
 		}
 		f, err := c.next()
 		if p.code == 0 && err == nil || p.code != 0 && (err != nil || f.code() != p.code) {
