@@ -133,8 +133,17 @@ func TestLastWriteCutAtEveryByte(t *testing.T) {
 		if got != want {
 			t.Fatalf("cut at %d: %s, want %s", cut, got, want)
 		}
-		if cut > 0 && batch[cut-1] != '\n' && kinds[receipts.KindRecovery] != 1 {
-			t.Fatalf("cut at %d: %d recovery records", cut, kinds[receipts.KindRecovery])
+		if cut > 0 && batch[cut-1] != '\n' {
+			if kinds[receipts.KindRecovery] != 1 {
+				t.Fatalf("cut at %d: %d recovery records", cut, kinds[receipts.KindRecovery])
+			}
+			torn := cut // with the line of the batch, if none of its records is whole
+			if complete > 0 {
+				torn -= bytes.LastIndexByte(batch[:cut], '\n') + 1
+			}
+			if told := recoveryIn(t, dir); told.Kept != int64(complete) || told.Bytes != int64(torn) {
+				t.Fatalf("cut at %d: %+v is told of %d bytes behind %d whole records", cut, told, torn, complete)
+			}
 		}
 		if want == "abcdez" {
 			whole++
@@ -146,6 +155,21 @@ func TestLastWriteCutAtEveryByte(t *testing.T) {
 	}
 }
 
+// recoveryIn returns what the last recovery record of the log in dir tells.
+func recoveryIn(t *testing.T, dir string) (told receipts.Recovery) {
+	t.Helper()
+	err := receipts.Scan(filepath.Join(dir, "receipts"), func(s receipts.Stored) error {
+		if s.Record.Kind == receipts.KindRecovery {
+			told = *s.Record.Recovery
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return told
+}
+
 func TestRecoveryRecordTellsWhatWasCut(t *testing.T) {
 	dir := t.TempDir()
 	l := openLog(t, dir)
@@ -155,14 +179,8 @@ func TestRecoveryRecordTellsWhatWasCut(t *testing.T) {
 	write(t, segmentFile(dir), append(whole, `{"batch":{"fir`...))
 	l = openLog(t, dir)
 	l.Close()
-	var found *receipts.Recovery
-	receipts.Scan(filepath.Join(dir, "receipts"), func(s receipts.Stored) error {
-		if s.Record.Kind == receipts.KindRecovery {
-			found = s.Record.Recovery
-		}
-		return nil
-	})
-	if found == nil || found.Bytes != 14 || found.Offset != int64(len(whole)) || found.File != filepath.Base(segmentFile(dir)) {
+	found := recoveryIn(t, dir)
+	if found.Bytes != 14 || found.Offset != int64(len(whole)) || found.File != filepath.Base(segmentFile(dir)) {
 		t.Fatalf("%+v", found)
 	}
 	kept, _ := filepath.Glob(filepath.Join(dir, "receipts", "quarantine", "*"))
