@@ -66,14 +66,17 @@ func TestEventsArriveOneByOne(t *testing.T) {
 	_ = z.Close()
 	compressed = append(compressed, buffer.Bytes())
 	for _, c := range []struct {
-		name, encoding string
-		parts          [][]byte
-	}{{"plain", "", plain}, {"gzip", "gzip", compressed}} {
+		name, encoding, length string
+		parts                  [][]byte
+	}{{"plain", "", "", plain}, {"of a declared length", "", fmt.Sprint(10 * len(plain[0])), plain}, {"gzip", "gzip", "", compressed}} {
 		for _, protocol := range protocols {
 			t.Run(c.name+" "+protocol, func(t *testing.T) {
 				p := newPaced("Content-Type", "text/event-stream")
 				if c.encoding != "" {
 					p.header.Set("Content-Encoding", c.encoding)
+				}
+				if c.length != "" {
+					p.header.Set("Content-Length", c.length)
 				}
 				w := newWorld(t, p.serve, wide("k"))
 				t.Cleanup(p.finish)
