@@ -72,7 +72,7 @@ func (g *Gateway) forward(call *Call, service *registry.Service, target *registr
 	} else {
 		patience.await(sent, service.Timeout, errFirstByte)
 	}
-	res, err := sendOnce{g.transport(service.AllowPrivate)}.RoundTrip(request)
+	res, err := sendOnce{g.transport(service)}.RoundTrip(request)
 	interim.end()
 	if err != nil {
 		broke := up.broke()
@@ -81,7 +81,12 @@ func (g *Gateway) forward(call *Call, service *registry.Service, target *registr
 		}
 		return g.upstreamError(ctx, call, service, redactor, broke, err)
 	}
-	defer func() { _ = res.Body.Close() }()
+	defer func() {
+		if up != nil {
+			up.stop() // over HTTP/2 to close an answer is to wait for its request, and that may wait for the agent
+		}
+		_ = res.Body.Close()
+	}()
 
 	began := g.clock.Now()
 	at.answered(res.StatusCode, began.Sub(sent))

@@ -27,6 +27,7 @@ import (
 	"agentgw/internal/oidc"
 	"agentgw/internal/ratelimit"
 	"agentgw/internal/receipts"
+	"agentgw/internal/registry"
 	"agentgw/internal/tunnel"
 	"agentgw/internal/vault"
 )
@@ -158,6 +159,7 @@ type Gateway struct {
 	budgets    *tunnel.Budgets
 	public     *http.Transport
 	private    *http.Transport
+	h2c        map[bool]*http.Transport // to services that speak it, by whether they may be private
 	answers    buffers
 	events     buffers
 	running    calls
@@ -172,7 +174,7 @@ func New(p Parts) *Gateway {
 		clock: p.Clock, log: p.Log, replica: p.Replica, userAgent: p.UserAgent, salts: p.Salts, tokens: p.Tokens, pseudonyms: p.Pseudonyms,
 		decided: p.Decided, answered: p.Answered, waited: p.Waited, unrecorded: p.Unrecorded, observed: p.Observed,
 		budgets: p.Budgets,
-		public:  NewTransport(false), private: NewTransport(true),
+		public:  NewTransport(false), private: NewTransport(true), h2c: map[bool]*http.Transport{false: newH2CTransport(false), true: newH2CTransport(true)},
 		answers: buffers{size: answerBuffer}, events: buffers{size: eventBuffer},
 	}
 }
@@ -204,10 +206,16 @@ func (g *Gateway) Cut() {
 func (g *Gateway) Close() {
 	g.public.CloseIdleConnections()
 	g.private.CloseIdleConnections()
+	for _, t := range g.h2c {
+		t.CloseIdleConnections()
+	}
 }
 
-func (g *Gateway) transport(allowPrivate bool) http.RoundTripper {
-	if allowPrivate {
+func (g *Gateway) transport(s *registry.Service) http.RoundTripper {
+	switch {
+	case s.H2C:
+		return g.h2c[s.AllowPrivate]
+	case s.AllowPrivate:
 		return g.private
 	}
 	return g.public

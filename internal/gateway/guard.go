@@ -92,3 +92,13 @@ func NewTransport(allowPrivate bool) *http.Transport {
 		WriteBufferSize: 2 << 10,
 	}
 }
+
+// newH2CTransport is NewTransport for services that speak HTTP/2 in clear text, and are
+// spoken to so from the first byte (RFC 9113, section 3.3): of no others, as one that
+// does not know it may take the preface for anything.
+func newH2CTransport(allowPrivate bool) *http.Transport {
+	t := NewTransport(allowPrivate)
+	t.Protocols = new(http.Protocols)
+	t.Protocols.SetUnencryptedHTTP2(true)
+	return t
+}

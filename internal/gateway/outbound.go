@@ -65,6 +65,10 @@ func upstreamRequest(ctx context.Context, call *Call, target *registry.Target, a
 		if httpguts.HeaderValuesContainsToken(in.Header["Expect"], "100-continue") {
 			h["Expect"] = []string{"100-continue"}
 		}
+		if out.Trailer = trailerFor(in); out.Trailer != nil {
+			out.ContentLength = -1 // HTTP/1 has a trailer behind chunks alone
+			up.trailer = out.Trailer
+		}
 	}
 	return out
 }

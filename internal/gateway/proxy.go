@@ -161,7 +161,7 @@ func (g *Gateway) readBody(call *Call, action *registry.Action, out *answer, at 
 	case r.ContentLength == 0:
 	case judged && !action.TakesBody() && r.ContentLength > 0:
 		p.body = []byte{} // one that need not be read to be refused
-	case judged || 0 < r.ContentLength && r.ContentLength <= readFirst && r.Header["Expect"] == nil:
+	case judged || 0 < r.ContentLength && r.ContentLength <= readFirst && r.Header["Expect"] == nil && len(r.Trailer) == 0:
 		if err := g.readWhole(call, out, at); err != nil {
 			return err
 		}

@@ -25,6 +25,8 @@ type upload struct {
 	stall    time.Duration
 	limit    int64 // 0: none
 	patience *patience
+	in       *http.Request
+	trailer  http.Header   // what goes on behind the body, once that has ended
 	count    func(n int64) // what rules count of a body of no declared length; nil: nothing
 
 	n atomic.Int64 // bytes read
@@ -43,7 +45,7 @@ var (
 )
 
 func newUpload(r *http.Request, out *answer, limit int64) *upload {
-	return &upload{body: r.Body, control: out.control, stall: out.stall.limit, limit: limit}
+	return &upload{body: r.Body, in: r, control: out.control, stall: out.stall.limit, limit: limit}
 }
 
 // start has the answer be written while the request is read.
@@ -81,6 +83,9 @@ func (u *upload) Read(p []byte) (int, error) {
 	}
 	if u.limit > 0 && total > u.limit {
 		n, err = 0, errOverLimit
+	}
+	if errors.Is(err, io.EOF) {
+		passTrailer(u.trailer, u.in.Trailer)
 	}
 	u.failed = err
 	return n, err

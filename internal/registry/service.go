@@ -17,7 +17,7 @@ const DefaultTimeout = 30 * time.Second
 
 func (r *reader) service(e entry) *Service {
 	o := r.object(e.value, e.path, "base_url", "access", "dialect", "rate_limit", "max_inflight", "timeout",
-		"delegation", "credential", "allow_private", "passthrough", "actions", "websocket", "on_store_failure")
+		"delegation", "credential", "allow_private", "passthrough", "h2c", "actions", "websocket", "on_store_failure")
 	found := len(r.problems)
 	passthrough := r.optionalBoolean(o, "passthrough")
 	r.actionsLost = r.actionsLost || len(r.problems) > found || o.lost("actions")
@@ -40,6 +40,9 @@ func (r *reader) service(e entry) *Service {
 			}
 			s.BaseURL, s.BaseURLPos = u, r.pos(m.value)
 		}
+	}
+	if s.H2C = r.optionalBoolean(o, "h2c"); s.H2C {
+		r.clearTextOnly(o, s)
 	}
 	if s.Access == AccessOpen {
 		s.Dialect = r.choice(o, "dialect", DialectOpenAI, DialectAnthropic, DialectNative)
@@ -84,6 +87,17 @@ func (r *reader) service(e entry) *Service {
 		s.byName = append(s.byName, s.Actions[name])
 	}
 	return s
+}
+
+// clearTextOnly refuses h2c where HTTP/2 is agreed on by TLS, and where HTTP/1 is needed.
+func (r *reader) clearTextOnly(o *object, s *Service) {
+	m, _ := o.get("h2c")
+	if s.BaseURL != nil && s.BaseURL.Scheme != "http" {
+		r.fail(m.value, m.path, "h2c is HTTP/2 in clear text, for a base_url of http; over TLS HTTP/2 is spoken wherever the service can, without a setting")
+	}
+	if w, ok := o.get("websocket"); ok {
+		r.fail(m.value, m.path, "a service with websocket (line %d) speaks HTTP/1.1, as there is no upgrade in HTTP/2", r.pos(w.key).Line)
+	}
 }
 
 // credential reads what kind of credential a service wants. No value of it is

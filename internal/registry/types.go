@@ -150,6 +150,7 @@ type Service struct {
 	Credential         Credential
 	AllowPrivate       bool // private, loopback and link-local addresses may be dialled
 	Passthrough        bool
+	H2C                bool // HTTP/2 in clear text is spoken from the first byte; of https it is agreed on anyway
 	Actions            map[string]*Action
 
 	WebSocket      bool     // an upgrade to it may be asked for
