@@ -139,8 +139,10 @@ func TestWhatIsKeptOfAnOpenCaller(t *testing.T) {
 	if !json.Valid([]byte(out)) || !strings.Contains(out, `"salt"`) {
 		t.Errorf("receipts open: %s", out)
 	}
-	if out, _ = b.want(exitDone, "receipts", "list", "--data", data); strings.Count(out, name) != 2 {
-		t.Errorf("receipts list:\n%s", out)
+	for _, of := range [][]string{nil, {"--key", name}} {
+		if out, _ = b.want(exitDone, append([]string{"receipts", "list", "--data", data}, of...)...); strings.Count(out, name) != 2 {
+			t.Errorf("receipts list %v:\n%s", of, out)
+		}
 	}
 }
 

@@ -94,7 +94,7 @@ with what --cursor the next ones are listed.`,
 	}
 	fs := cmd.Flags()
 	fs.StringVar(&q.Tenant, "tenant", "", "only of this tenant (acme, or in full tenant:acme, human:user-42)")
-	fs.StringVar(&q.Key, "key", "", "only of this key's id")
+	fs.StringVar(&q.Key, "key", "", "only of this key's id, or of this caller of an open service (open:...)")
 	fs.StringVar(&q.Service, "service", "", "only of this service")
 	fs.StringVar(&q.Request, "request", "", "only of this request: the X-Request-Id of the answer")
 	fs.StringVar(&q.Why, "code", "", "only with this code or ending, as in the column WHY (scope_denied, outcome_unknown)")

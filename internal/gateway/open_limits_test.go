@@ -166,8 +166,10 @@ rules:
   - {name: per-ip, key: client_ip, window: 1h, max: 3}
   - {name: per-tenant, key: tenant, window: 1h, max: 1}
   - {name: per-caller, key: caller, window: 1h, max: 2}
+  - {name: kept-out, key: caller, window: 1h, max: "0 * 1", when: "caller == 'open:d2e4b22998fca2a7361beb15af00ecbd'"}
 `}.world(t, hello)
 	by := func(caller string) told { return w.do(w.opening(t.Context(), "llm/x", caller)) }
+	w.limitedBy(by("sk-secret-one"), "rate_limited", "kept-out")
 	by("a").want(t, "the first", 200, "", "")
 	by("a").want(t, "the second", 200, "", "") // who has no tenant is no tenant's
 	w.limitedBy(by("a"), "rate_limited", "per-caller")

@@ -35,7 +35,7 @@ func (b *newBlock) add(index uint64, at int64, line []byte, r *Record) {
 		for _, v := range []struct {
 			of    trait
 			value string
-		}{{ofTenant, r.Tenant}, {ofKey, r.Key}, {ofService, r.Service}, {ofDecision, r.Decision}, {ofWhy, r.Code}, {ofWhy, string(r.Ending)}} {
+		}{{ofTenant, r.Tenant}, {ofKey, r.who()}, {ofService, r.Service}, {ofDecision, r.Decision}, {ofWhy, r.Code}, {ofWhy, string(r.Ending)}} {
 			if v.value != "" {
 				b.note(v.of, v.value)
 			}

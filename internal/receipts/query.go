@@ -2,6 +2,7 @@ package receipts
 
 import (
 	"bytes"
+	"cmp"
 	"math"
 	"strings"
 	"time"
@@ -10,11 +11,14 @@ import (
 // Query says which receipts are wanted. A zero field wants all.
 type Query struct {
 	// Tenant is a tenant's name, in full (human:user-42) or short (acme for tenant:acme).
-	Tenant, Key, Service string
-	Decision             string // Allowed or Refused
-	Why                  string // a code, an ending, or Running
-	Request              string // the request's id; no index has it
-	From, To             time.Time
+	Tenant string
+	// Key is a key's id; or, of who came to an open service without one, what he is
+	// known by.
+	Key, Service string
+	Decision     string // Allowed or Refused
+	Why          string // a code, an ending, or Running
+	Request      string // the request's id; no index has it
+	From, To     time.Time
 
 	Oldest bool   // the oldest first, not the newest
 	Cursor uint64 // a Page's Next; 0 begins
@@ -31,10 +35,13 @@ const Running = "running"
 // Wants reports whether q wants the record, whatever is known of others.
 func (q *Query) Wants(r *Record) bool {
 	is := func(want, have string) bool { return want == "" || want == have }
-	return is(q.tenant(), r.Tenant) && is(q.Key, r.Key) && is(q.Service, r.Service) && is(q.Request, r.RequestID) && is(q.Decision, r.Decision) &&
+	return is(q.tenant(), r.Tenant) && is(q.Key, r.who()) && is(q.Service, r.Service) && is(q.Request, r.RequestID) && is(q.Decision, r.Decision) &&
 		(is(q.Why, r.Code) || q.Why == string(r.Ending) || q.Why == Running && r.Kind == KindIntent) &&
 		!r.Time.Before(q.From) && (q.To.IsZero() || r.Time.Before(q.To))
 }
+
+// who is the key that a record is of, or the caller who had none.
+func (r *Record) who() string { return cmp.Or(r.Key, r.Caller) }
 
 // tenant is the full name: a short one has no colon in it.
 func (q *Query) tenant() string {
@@ -85,7 +92,7 @@ func (q *Query) hashes() []uint32 {
 // spelling. To look for them costs a tenth of reading the record.
 func (q *Query) needles() (list [][]byte) {
 	for _, v := range []struct{ member, value string }{
-		{`"tenant":`, q.tenant()}, {`"key":`, q.Key}, {`"service":`, q.Service}, {`"decision":`, q.Decision}, {`"request_id":`, q.Request}, {``, q.Why},
+		{`"tenant":`, q.tenant()}, {``, q.Key}, {`"service":`, q.Service}, {`"decision":`, q.Decision}, {`"request_id":`, q.Request}, {``, q.Why},
 	} {
 		if v.value != "" && v.value != Running {
 			list = append(list, appendText([]byte(v.member), v.value, 0))
