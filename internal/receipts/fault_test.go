@@ -3,6 +3,7 @@ package receipts_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -264,25 +265,50 @@ func TestDamageRefusesToStart(t *testing.T) {
 // A batch of ours stands behind what is wrong: that it was written shows that
 // what is before it had been synced, though no checkpoint says so.
 func TestDamageBeforeABatchRefusesToStart(t *testing.T) {
-	dir := t.TempDir()
-	l := openLog(t, dir)
-	mustAppend(t, l, outcome("a"), outcome("b"), outcome("c"))
-	l.Close()
-	os.Remove(filepath.Join(dir, "receipts", "checkpoint"))
-	var kept []byte
-	for line := range bytes.Lines(read(t, segmentFile(dir))) {
-		if !bytes.HasPrefix(line, []byte(`{"checkpoint":`)) {
-			kept = append(kept, line...)
+	for _, without := range []string{"any checkpoint", "those behind the damage"} {
+		dir := t.TempDir()
+		l := openLog(t, dir)
+		mustAppend(t, l, outcome("a"), outcome("b"), outcome("c"))
+		l.Close()
+		os.Remove(filepath.Join(dir, "receipts", "checkpoint"))
+		var kept []byte
+		for line := range bytes.Lines(read(t, segmentFile(dir))) {
+			behind := bytes.Contains(kept, []byte(`"id":"b"`))
+			if !bytes.HasPrefix(line, []byte(`{"checkpoint":`)) || without != "any checkpoint" && !behind {
+				kept = append(kept, line...)
+			}
+		}
+		broken := bytes.Replace(kept, []byte(`"id":"b"`), []byte(`"id":"x"`), 1)
+		write(t, segmentFile(dir), broken)
+		var damage *receipts.Damage
+		if _, err := reopen(dir); !errors.As(err, &damage) || damage.Index != 2 {
+			t.Errorf("without %s: opened: %v", without, err)
+		}
+		if !bytes.Equal(read(t, segmentFile(dir)), broken) {
+			t.Errorf("without %s: something was changed", without)
 		}
 	}
-	broken := bytes.Replace(kept, []byte(`"id":"b"`), []byte(`"id":"x"`), 1)
-	write(t, segmentFile(dir), broken)
-	var damage *receipts.Damage
-	if _, err := reopen(dir); !errors.As(err, &damage) || damage.Index != 2 {
-		t.Errorf("opened: %v", err)
+}
+
+// TestForeignBatchFurtherOnIsCut: a batch that begins further on shows nothing of
+// what is before it where its records are not of this log. Anybody can write one,
+// and would else keep a log from starting that a crash has torn.
+func TestForeignBatchFurtherOnIsCut(t *testing.T) {
+	dir := t.TempDir()
+	l := openLog(t, dir)
+	mustAppend(t, l, outcome("a"))
+	l.Close()
+	anchor, whole := l.Checkpoint(), read(t, segmentFile(dir))
+	line := whole[bytes.LastIndex(whole, []byte(`{"v":`)):]
+	line = line[:bytes.IndexByte(line, '\n')+1]
+	torn := fmt.Appendf(nil, "{\"batch\":{\"fir\n{\"batch\":{\"first\":9,\"count\":1,\"bytes\":%d}}\n%s", len(line), line)
+	write(t, segmentFile(dir), append(bytes.Clone(whole), torn...))
+	openLog(t, dir).Close()
+	if told := recoveryIn(t, dir); told.Bytes != int64(len(torn)) || told.Offset != int64(len(whole)) {
+		t.Errorf("%+v, want all %d bytes cut", told, len(torn))
 	}
-	if !bytes.Equal(read(t, segmentFile(dir)), broken) {
-		t.Error("something was changed")
+	if r := verdict(t, dir, l.VerifierKey(), anchor); r.Verdict != receipts.Holds || r.Size != 3 {
+		t.Errorf("%s of %d entries: %s", r.Verdict, r.Size, r.Why)
 	}
 }
 
