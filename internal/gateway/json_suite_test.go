@@ -24,6 +24,10 @@ func TestJSONIsReadAsTheRFCSays(t *testing.T) {
 		}
 		name := filepath.Base(file)
 		a, err := parseAct([]byte(`{"service":"s","action":"a","params":{"x":` + string(text) + `}}`))
+		if _, calls, wrong := parseBatch([]byte(`{"calls":[{"service":"s","action":"a","params":{"x":` + string(text) + `}}]}`)); (wrong == nil) != (err == nil) ||
+			err == nil && string(calls[0].Params) != string(a.Params) {
+			t.Errorf("%s: in a batch it is read otherwise: %v, and by itself %v", name, wrong, err)
+		}
 		switch {
 		case strings.HasPrefix(name, "y_") && slices.Contains(twice, name) == (err == nil):
 			t.Errorf("%s: %v", name, err)

@@ -56,7 +56,7 @@ func newSpoken(t *testing.T, front, behind string) *spoken {
 	}
 	t.Cleanup(upstream.Close)
 	s.world = setup{registry: "tenants:\n  wide: {rps: 100000, burst: 100000, max_inflight: 100000}\nservices:\n  any: {base_url: \"" + pool + "://" + upstream.Listener.Addr().String() +
-		"\", allow_private: true, passthrough: true, " + h2c + "timeout: 20s}\n"}.world(t, hello, wide("k"))
+		"\", allow_private: true, passthrough: true, " + h2c + "timeout: 20s}\n"}.world(t, hello, wide("k"), roomy("other"))
 	s.gateway.Trust(roots)
 	s.front(front)
 	return s
