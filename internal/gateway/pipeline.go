@@ -97,7 +97,7 @@ func (g *Gateway) steps(call *Call, out *answer, at *attempt) *Error {
 	}
 	at.name(out) // of its intent; or not at all, if it could not be recorded and the operator lets that pass
 	if call.tunnel != nil {
-		err = g.runTunnel(call, out, at, func() { call.release(ticket) })
+		err = g.runTunnel(call, out, at)
 	} else {
 		err = g.forward(call, service, target, credential, out, at, func() { call.release(ticket) })
 	}

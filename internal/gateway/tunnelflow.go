@@ -25,7 +25,7 @@ var (
 
 // runTunnel is step 9 of a CONNECT: it dials, tells the client that the tunnel is there,
 // and carries bytes both ways until both sides have ended it or something ends it.
-func (g *Gateway) runTunnel(call *Call, out *answer, at *attempt, release func()) *Error {
+func (g *Gateway) runTunnel(call *Call, out *answer, at *attempt) *Error {
 	t := call.tunnel
 	ctx, cancel := context.WithCancelCause(call.In.Context())
 	defer cancel(nil)
@@ -64,8 +64,7 @@ func (g *Gateway) runTunnel(call *Call, out *answer, at *attempt, release func()
 	if err := at.outcome(); err != nil {
 		return at.lost
 	}
-	release()
-	t.whole = true
+	t.whole = true // what the client sees of it is left to connect, when the slot is free too
 	return nil
 }
 
