@@ -74,7 +74,9 @@ func tunnelWays() []tunnelWay {
 		{name: "the client resets", end: func(d *tunnels) { d.each(func(c *through) { _ = tcpOf(c).SetLinger(0); _ = c.Close() }) }, far2: "cut", ending: receipts.ClientCancelled, in: 2, out: 2},
 		{name: "the other side resets", far: whenTold(func(c *net.TCPConn) { _ = c.SetLinger(0) }), end: tell, sees: "cut", ending: receipts.UpstreamAborted, in: 2, out: 2},
 		{name: "the client resets in the middle of a flood", far: func(d *tunnels, c *net.TCPConn) { d.saw(floods(c)) },
-			end: func(d *tunnels) { d.each(func(c *through) { _, _ = c.Peek(1); _ = tcpOf(c).SetLinger(0); _ = c.Close() }) }, far2: "cut", ending: receipts.ClientCancelled, in: 2, out: -1},
+			end: func(d *tunnels) {
+				d.each(func(c *through) { _, _ = c.Peek(1); _ = tcpOf(c).SetLinger(0); _ = c.Close() })
+			}, far2: "cut", ending: receipts.ClientCancelled, in: 2, out: -1},
 		{name: "the client closes and the other side says goodbye", far: func(d *tunnels, c *net.TCPConn) {
 			_, err := io.Copy(io.Discard, c)
 			d.saw(err)
