@@ -214,12 +214,10 @@ func TestAMessageMeetsEveryLimit(t *testing.T) {
 		list := w.ledger.all()
 		return list[len(list)-1].Limit
 	}
-	s := w.talk("plain/x", "small") // of a burst of two
-	_ = s
 	for _, c := range []struct {
 		service, key, limit string
 		after               int
-	}{{"slow", "k", "service", 1}, {"native", "k", "few", 2}} {
+	}{{"llm", "small", "tenant", 1}, {"slow", "k", "service", 1}, {"native", "k", "few", 2}} {
 		s := w.talk(c.service+"/x", c.key)
 		for i := range c.after {
 			if by := refusedBy(s, "x"); by != "" {
@@ -231,7 +229,7 @@ func TestAMessageMeetsEveryLimit(t *testing.T) {
 		}
 	}
 	// Bytes: those of a charged message are counted with it, and of all else as they flow.
-	s = w.talk("claude/x", "k")
+	s := w.talk("claude/x", "k")
 	if by := refusedBy(s, strings.Repeat("x", 15)); by != "" { // and 9 and a header come back
 		t.Errorf("refused by %s", by)
 	}
