@@ -18,7 +18,7 @@ func TestTokensOfOneSubjectAreOneOpenCaller(t *testing.T) {
 	w, idp := withIssuer(t, `services: [keyed], user_claim: email`, callersHave(1, 0), func(rw http.ResponseWriter, r *http.Request) {
 		upstream = r.Header.Clone()
 		hello(rw, r)
-	})
+	}, everything("k"))
 	by := func(token string, header ...string) told {
 		t.Helper()
 		return w.opened("llm/x", append(header, "Authorization", "Bearer "+token)...)
@@ -36,6 +36,12 @@ func TestTokensOfOneSubjectAreOneOpenCaller(t *testing.T) {
 	// Elsewhere the same token is one like a key, with buckets of its own.
 	w.opened("keyed/x", "Authorization", "Bearer "+second).want(t, "a service that wants a key", 403, "scope_denied", "")
 
+	// Beside a key it is for the service alone.
+	by(second, "Agentgate-Key", w.keys["k"]).want(t, "a key and a token", 200, "", "")
+	if upstream.Get("Authorization") != "Bearer "+second {
+		t.Errorf("the service got %q", upstream["Authorization"])
+	}
+
 	other := w.token(idp, "alice", map[string]any{"aud": "the service"})
 	by(other).want(t, "a token for the service", 200, "", "")
 	by(other).want(t, "the same", 429, "rate_limited", "")
@@ -43,7 +49,7 @@ func TestTokensOfOneSubjectAreOneOpenCaller(t *testing.T) {
 
 	name, callers := "oidc:"+idp.URL+"#alice", map[string]int{}
 	for _, r := range w.ledger.all() {
-		if r.Service != "llm" || r.Kind == receipts.KindIntent {
+		if r.Service != "llm" || r.Kind == receipts.KindIntent || r.Key == "k" {
 			continue
 		}
 		callers[r.Caller]++
