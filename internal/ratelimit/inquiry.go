@@ -10,7 +10,6 @@ const (
 	takeTokens                // all but slots, which it has to wait for
 	takeNone                  // nothing: the replica has no slot for it
 	takeSlots                 // slots alone, as the rest is taken
-	takeOrWait                // all, or if slots are all that lacks, all but those
 	takePaid                  // all but slots, which it has
 )
 

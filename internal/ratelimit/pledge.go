@@ -64,7 +64,9 @@ func (s *Shared) enterLine(c Charge, a Admission, queue, now int64) (Ticket, *Pl
 			p = nil
 		}
 	}
-	s.sampleProcess(&v, &a)
+	if r.outcome != outcomeByKey { // which was refused before it came to this
+		s.sampleProcess(&v, &a)
+	}
 	return t, p, v
 }
 

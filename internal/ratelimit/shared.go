@@ -122,7 +122,7 @@ func (s *Shared) Enter(c Charge, a Admission, queue, now int64) (t Ticket, p *Pl
 	if q.starved != nil {
 		q.how = takeNone
 	}
-	_, v, err := s.ask(&q, now)
+	r, v, err := s.ask(&q, now)
 	if (err != nil || v.Outcome != Admitted) && a.Process > 0 && q.starved == nil {
 		s.process.inUse.Add(-1)
 	}
@@ -136,7 +136,9 @@ func (s *Shared) Enter(c Charge, a Admission, queue, now int64) (t Ticket, p *Pl
 	} else if c.entry != nil {
 		c.settleIn(&v, now)
 	}
-	s.sampleProcess(&v, &a)
+	if r.outcome != outcomeByKey { // which was refused before it came to this
+		s.sampleProcess(&v, &a)
+	}
 	return t, nil, v
 }
 

@@ -61,7 +61,7 @@ local function open(key, interval, burst, age)
 		local window = was * many
 		-- The store's clock may have been set back: nobody is to wait for it to catch up.
 		if tat > now + window + 1000000 then
-			tat = now + window
+			tat, b.changed = now + window, true -- also by a refusal: it would begin anew with each
 		end
 		seen = min(seen, now + 1000000)
 		if was ~= interval or many ~= burst then

@@ -15,9 +15,8 @@
 --        counted, what is left of its window, whether it refused, and the window
 --
 -- A limit is interval, burst and age. An interval of 0 is none.
--- How: all; the tokens; nothing; the slots; all, or the tokens if slots are all that
--- lacks; the tokens of who has slots.
-local all, tokens, nothing, slots, wait, paid = 1, 2, 3, 4, 5, 6
+-- How: all; the tokens; nothing; the slots; the tokens of who has slots.
+local all, tokens, nothing, slots, paid = 1, 2, 3, 4, 5
 local admitted, byKey, byRate, bySlots, byKeyForSlots, queued = 0, 1, 2, 3, 4, 5
 
 local how, lease = arg(), arg()
@@ -81,7 +80,7 @@ end
 local outcome = admitted
 if how ~= slots and (tenant.wait > 0 or bucket.wait > 0 or dry) then
 	outcome = byRate
-elseif how == tokens or how == wait and full then
+elseif how == tokens then
 	outcome = queued
 elseif full then
 	outcome = bySlots

@@ -107,6 +107,11 @@ func TestSlotsAcrossReplicasAreLinearizable(t *testing.T) {
 						return v.Outcome
 					})
 					if v.Outcome == ratelimit.Admitted {
+						for range 2 { // it lasts, so that others come and are answered meanwhile
+							if _, err := f.stores[replica].Ask(ratelimit.Probe()); err != nil {
+								t.Error(err)
+							}
+						}
 						record(slotOp{}, func() any {
 							ticket.Release()
 							_, err := f.stores[replica].Ask(ratelimit.Probe())
@@ -286,6 +291,34 @@ func TestADeadReplicasSlotsComeBack(t *testing.T) {
 		t.Errorf("%d replicas live", n)
 	}
 	runtime.KeepAlive(kept)
+}
+
+// TestAClockThatIsSetBack holds nobody up for longer than his bucket takes to fill, and
+// gives nobody a token.
+func TestAClockThatIsSetBack(t *testing.T) {
+	server := redistest.Start(t)
+	s := &served{server}
+	store := open(t, server.URL(), clockwork.NewFakeClock())
+	store.TestingOnlyClock()
+	limiter := ratelimit.NewShared(ratelimit.NewLocal(ratelimit.Options{}), store, ratelimit.SharedOptions{Replica: "r", Away: ratelimit.PolicyClosed})
+	local := int64(0)
+	for _, step := range []struct {
+		at   time.Duration
+		want string // of three calls
+	}{
+		{2 * time.Hour, "110"}, {time.Hour, "000"}, {time.Hour + time.Second, "100"}, {time.Hour + 3*time.Second, "110"}, {2 * time.Hour, "110"}, {2*time.Hour + time.Second, "100"},
+	} {
+		s.SetTime(time.Unix(0, 0).Add(step.at))
+		got := ""
+		for range 3 {
+			local += int64(time.Hour) // nothing is remembered here
+			c := limiter.Take(ratelimit.NewRef(ratelimit.Registered, ratelimit.KindKey, "k", ratelimit.Limit{Interval: int64(time.Second), Burst: 2}), local)
+			got += map[bool]string{true: "0", false: "1"}[c.Refused()]
+		}
+		if got != step.want {
+			t.Errorf("at %v: %s, want %s", step.at, got, step.want)
+		}
+	}
 }
 
 // scaled returns how often a drill runs: a twentieth without DRILLS=full.

@@ -294,13 +294,37 @@ func TestAStrangeKeyFailsAlone(t *testing.T) {
 		if _, outcome := r.admit("strange", 1); outcome != ratelimit.Unavailable {
 			t.Fatal(outcome)
 		}
-		if _, outcome := r.admit("t", 0); outcome != ratelimit.Admitted {
-			t.Fatal(outcome)
-		}
+	}
+	if _, outcome := r.admit("t", 0); outcome != ratelimit.Admitted {
+		t.Fatal(outcome)
 	}
 	if n := r.store.Failures()[redisstore.Script]; n != 20 || r.store.Away() {
 		t.Errorf("%d failures, away %v", n, r.store.Away())
 	}
+}
+
+// TestAReleaseThatRedisMissed is told again when it is back.
+func TestAReleaseThatRedisMissed(t *testing.T) {
+	server := redistest.Start(t)
+	r := newReal(t, server.URL(), long, ratelimit.PolicyClosed)
+	ticket, outcome := r.admit("t", 1)
+	if outcome != ratelimit.Admitted {
+		t.Fatal(outcome)
+	}
+	const set = "agw1:{registered:4:t}:slots"
+	server.Do("REPLICAOF", "127.0.0.1", "1") // it takes no writes
+	ticket.Release()
+	eventually(t, "it was told in vain", func() bool { return r.store.Failures()[redisstore.ReadOnly] > 0 })
+	server.Do("REPLICAOF", "NO", "ONE")
+	server.Do("PERSIST", set) // nothing but the release ends it
+	if n := server.Do("ZCARD", set); n != ":1" && n != ":0" {
+		t.Errorf("%s leases", n)
+	}
+	// It is told again with what comes next.
+	eventually(t, "the slot is back", func() bool {
+		_, outcome := r.admit("other", 1)
+		return outcome != ratelimit.Unavailable && server.Do("ZCARD", set) == ":0"
+	})
 }
 
 // TestNothingIsKeptForGood: every key that a call makes has an end, and a count that was
