@@ -41,6 +41,19 @@ func TestAnotherKeyOrTamperedWith(t *testing.T) {
 			header(s, `"log":"`+originOf(vkey), `"log":"`+originOf(other))
 			delete(s.files, "checkpoint")
 		}, receipts.Broken},
+		"its header names another log, and nothing in it is signed": {func(s *subject) {
+			header(s, `"log":"`+originOf(vkey), `"log":"`+originOf(other))
+			delete(s.files, "checkpoint")
+			for _, name := range s.segments() {
+				var rest []byte
+				for line := range bytes.Lines(s.files[name]) {
+					if !bytes.HasPrefix(line, []byte(`{"checkpoint":`)) {
+						rest = append(rest, line...)
+					}
+				}
+				s.files[name] = rest
+			}
+		}, receipts.Untrusted},
 		"another key of the same name has signed all": {func(s *subject) { s.resign(t, skey) }, receipts.Broken},
 		"another log, and damaged": {func(s *subject) {
 			s.files = foreign.clone().files
