@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"agentgw/internal/config"
 	"agentgw/internal/identity"
 	"agentgw/internal/receipts"
 )
@@ -137,7 +136,7 @@ func (c *through) refused(status int, code, limit string) {
 	}
 }
 
-// lastRecord waits for n outcomes and returns the last.
+// outcomes waits until there are n and returns those that there are.
 func (w *world) outcomes(n int) (list []receipts.Record) {
 	w.t.Helper()
 	within(w.t, 20*time.Second, fmt.Sprintf("%d outcomes", n), func() bool {
@@ -254,5 +253,3 @@ func TestTunnelBudget(t *testing.T) {
 		})
 	}
 }
-
-var _ = config.Settings{}
