@@ -315,8 +315,8 @@ tenants:
 services:
   openai: {base_url: "%[1]s/v1", allow_private: true, passthrough: true, dialect: openai, credential: {type: bearer}}
   anthropic: {base_url: "%[1]s", allow_private: true, passthrough: true, dialect: anthropic, credential: {type: header, name: x-api-key}}
-  openai-quick: {base_url: "%[1]s/v1", allow_private: true, passthrough: true, dialect: openai, timeout: 100ms}
-  anthropic-quick: {base_url: "%[1]s", allow_private: true, passthrough: true, dialect: anthropic, timeout: 100ms}
+  openai-quick: {base_url: "%[1]s/v1", allow_private: true, passthrough: true, dialect: openai, timeout: 5s}
+  anthropic-quick: {base_url: "%[1]s", allow_private: true, passthrough: true, dialect: anthropic, timeout: 5s}
   openai-gone: {base_url: "http://127.0.0.1:1/v1", allow_private: true, passthrough: true, dialect: openai}
   anthropic-gone: {base_url: "http://127.0.0.1:1", allow_private: true, passthrough: true, dialect: anthropic}
   openai-open: {base_url: "%[1]s/v1", allow_private: true, passthrough: true, access: open}
