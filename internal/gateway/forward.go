@@ -46,7 +46,7 @@ func (g *Gateway) forward(call *Call, service *registry.Service, target *registr
 	g.endWithSecret(running)
 	defer g.delegated(running)()
 	redactor := credential.Redactor()
-	interim := newInterim(out, redactor)
+	interim := newInterim(call.In, out, redactor)
 	var line net.Conn // that the upstream is called on
 	interim.trace.GotConn = func(i httptrace.GotConnInfo) { line = i.Conn }
 

@@ -30,9 +30,13 @@ const manyInterim = 100
 
 var errManyInterim = fmt.Errorf("more than %d interim answers (1xx) before its own", manyInterim)
 
-func newInterim(out *answer, redactor redact.Redactor) *interim {
+// newInterim relays what comes before the answer to in, unless that is of HTTP/1.0, which
+// has none and takes the first one for the answer.
+func newInterim(in *http.Request, out *answer, redactor redact.Redactor) *interim {
 	i := &interim{out: out, redactor: redactor}
-	i.trace.Got1xxResponse = i.relay
+	if in.ProtoAtLeast(1, 1) {
+		i.trace.Got1xxResponse = i.relay
+	}
 	return i
 }
 

@@ -80,7 +80,7 @@ func TestInterimAfterTheEnd(t *testing.T) {
 	out := newAnswer(headerOnly{http.Header{"X-Own": {"1"}}}, clockwork.NewFakeClock(), 0)
 	written := 0
 	out.ResponseWriter = countedStatus{out.ResponseWriter, &written}
-	i := newInterim(out, redact.Redactor{})
+	i := newInterim(new(http.Request), out, redact.Redactor{})
 	for range 2 {
 		if err := i.relay(http.StatusEarlyHints, textproto.MIMEHeader{"Link": {"</style.css>"}}); err != nil {
 			t.Fatal(err)

@@ -55,8 +55,8 @@ var relayable = strings.Fields(`GET HEAD POST PUT PATCH DELETE OPTIONS
 // were sent; nil: it does not.
 func proxyTarget(r *http.Request) *proxied {
 	target := r.RequestURI
-	if _, absolute, ok := strings.Cut(target, "://"); ok && target[0] != '/' { // RFC 9112, section 3.2.2
-		target = absolute[max(0, strings.IndexByte(absolute, '/')):]
+	if scheme, absolute, ok := strings.Cut(target, "://"); ok && !strings.ContainsAny(scheme, ":/?") { // RFC 9112, section 3.2.2
+		target = absolute[max(0, strings.IndexAny(absolute, "/?")):] // a query may begin where there is no path
 	}
 	rest, ok := strings.CutPrefix(target, proxyPrefix)
 	if !ok {

@@ -98,6 +98,16 @@ func TestProxyRelaysBytes(t *testing.T) {
 	if got := w.take(); len(got) != 1 || !strings.HasPrefix(got[0], "GET /x HTTP/1.1\r\nHost: "+w.listener.Addr().String()+"\r\n") {
 		t.Errorf("an absolute target arrived as %q", got)
 	}
+	// What looks like a path below /proxy/ may stand where the target has none.
+	for _, target := range []string{"http://evil.example?/proxy/any/x", "x:y://evil.example/proxy/any/x", "x:y?z://evil.example/proxy/any/x", "/v1/nothing?://evil.example/proxy/any/x"} {
+		res, body := g.send(strings.Replace(g.proxied("GET", "any/x", "k", ""), "/proxy/any/x", target, 1))
+		if res.StatusCode != 404 || res.Header.Get("Agentgate-Code") != "bad_request" {
+			t.Errorf("%s: %s %s", target, res.Status, body)
+		}
+	}
+	if got := w.take(); len(got) > 0 {
+		t.Errorf("the query of another path arrived as %q", got)
+	}
 }
 
 // TestProxyRefusesWhatIsAmbiguous: a path in which two servers could see two is 400, before

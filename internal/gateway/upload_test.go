@@ -509,6 +509,9 @@ func TestProxyTrailersAndHints(t *testing.T) {
 	if res.StatusCode != 200 || body != "a" || res.Trailer.Get("X-Sum") != "7" || res.Trailer.Get("Set-Cookie") != "" {
 		t.Errorf("%s %s %v", res.Status, body, res.Trailer)
 	}
+	if res, body := g.send(strings.Replace(g.proxied("GET", "any/trailer", "k", ""), "HTTP/1.1", "HTTP/1.0", 1)); res.StatusCode != 200 || body != "a" {
+		t.Errorf("HTTP/1.0, which has no 1xx: %s %s", res.Status, body)
+	}
 	if res, _ := g.send(g.proxied("GET", "any/large", "k", "")); res.StatusCode != 200 || len(res.Header.Get("X-Large")) != 70<<10 {
 		t.Errorf("%s", res.Status)
 	}
