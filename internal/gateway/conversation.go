@@ -27,8 +27,9 @@ const (
 	goodbye  = 5 * time.Second
 )
 
-// lastWords is how long the gateway waits for the last bytes to be taken and for the
-// client's end, when the outcome is on disk and the slot is free.
+// lastWords is how long the gateway waits for the service to take what is on its way to
+// it, when the conversation is over; and for the last bytes to be taken and for the client's
+// end, when the outcome is on disk and the slot is free.
 const lastWords = time.Second
 
 // conversation is a WebSocket that was opened. Each direction has a goroutine of its own;
@@ -234,7 +235,8 @@ func (c *conversation) settle(e end) end {
 	if e.frame == nil && e.code != 0 {
 		e.frame = websocket.AppendClose(nil, nil, e.code, e.reason)
 	}
-	c.toUpstream.shut() // what goes on after this would be in no record
+	_ = c.line.SetWriteDeadline(deadline(lastWords)) // or a service that takes nothing would hold this up, and the slot with it
+	c.toUpstream.shut()                              // what goes on after this would be in no record
 	c.note(len(e.frame))
 	if c.at.outcomeAs(e.ending) != nil {
 		e.code, e.frame = websocket.InternalError, websocket.AppendClose(nil, nil, websocket.InternalError, "the gateway could not record how this ended")
