@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -193,6 +194,11 @@ services:
 			http.Error(rw, "no", 500)
 		case "/most":
 			_, _ = io.WriteString(rw, large)
+		case "/over", "/told": // by the last byte: of a body that its end tells of, and of one that says how long it is
+			if r.URL.Path == "/told" {
+				h.Set("Content-Length", strconv.Itoa(len(large)+1))
+			}
+			_, _ = io.WriteString(rw, large+"x")
 		case "/more", "/endless":
 			for n := 0; r.URL.Path == "/endless" || n < 2; n++ {
 				if _, err := io.WriteString(rw, large+"x"); err != nil {
@@ -229,7 +235,7 @@ services:
 		}
 	}, everything("k"))
 	get := func(what string) string { return `{"service":"s","action":"get","params":{"what":"` + what + `"}}` }
-	kinds := []string{"json", "events", "204", "304", "302", "500", "most", "more", "endless", "cut", "cookie", "trailer", "gzip", "early"}
+	kinds := []string{"json", "events", "204", "304", "302", "500", "most", "over", "told", "more", "endless", "cut", "cookie", "trailer", "gzip", "early"}
 	var calls []string
 	for _, kind := range kinds {
 		calls = append(calls, get(kind))
@@ -259,7 +265,7 @@ services:
 	if all["gzip"].Encoding != "base64" || all["gzip"].Headers["Content-Encoding"] != "gzip" {
 		t.Errorf("%+v", all["gzip"])
 	}
-	for kind, why := range map[string]string{"more": "more than the 1048576 bytes", "endless": "more than the 1048576 bytes", "cut": "broke off in its answer"} {
+	for kind, why := range map[string]string{"over": "more than the 1048576 bytes", "told": "more than the 1048576 bytes", "more": "more than the 1048576 bytes", "endless": "more than the 1048576 bytes", "cut": "broke off in its answer"} {
 		r := all[kind]
 		if r.Status != 502 || r.code() != "upstream_unreachable" || r.Headers["X-Should-Retry"] != "false" || r.Receipt == "" || !strings.Contains(string(r.Body), why) ||
 			!strings.Contains(string(r.Body), r.Receipt) || !strings.Contains(r.Headers["Agentgate-Receipt"], r.Receipt) || r.Headers["X-Request-Id"] == "" {
@@ -272,7 +278,7 @@ services:
 			endings[r.ID] = fmt.Sprint(r.Status, " ", r.Ending)
 		}
 	}
-	for kind, want := range map[string]string{"json": "200 complete", "most": "200 complete", "more": "200 budget", "endless": "200 budget", "cut": "200 upstream_aborted", "500": "500 complete"} {
+	for kind, want := range map[string]string{"json": "200 complete", "most": "200 complete", "over": "200 budget", "told": "200 budget", "more": "200 budget", "endless": "200 budget", "cut": "200 upstream_aborted", "500": "500 complete"} {
 		if got := endings[all[kind].Receipt]; got != want {
 			t.Errorf("%s: the outcome is %s, want %s", kind, got, want)
 		}

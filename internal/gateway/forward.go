@@ -114,6 +114,10 @@ func (g *Gateway) forward(call *Call, service *registry.Service, target *registr
 		if up != nil {
 			at.record.In = up.n.Load()
 		}
+		if call.part != nil && b.read > maxKept { // what is withheld will not be taken
+			out.note(errTooMuch)
+			return errTooMuch
+		}
 		at.sent(b.read) // all of it: what is withheld now goes out next
 		if err := at.outcome(); err != nil {
 			return err
