@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -50,6 +51,19 @@ func (in incoming) Read(p []byte) (int, error) {
 		_ = in.control.SetReadDeadline(deadline(in.stall))
 	}
 	return in.body.Read(p)
+}
+
+// awaitEnd has a GET or HEAD request of HTTP/2 be the one without content that it is where
+// its end comes in a frame of its own, as that of net/http's client does: before that is
+// there nobody can tell. In HTTP/1 chunks are content, were there none in them.
+func awaitEnd(r *http.Request, out *answer) {
+	if r.ProtoMajor != 2 || r.ContentLength >= 0 || r.Method != http.MethodGet && r.Method != http.MethodHead {
+		return
+	}
+	body := incoming{r.Body, out.control, out.stall.limit}
+	if n, err := io.ReadFull(body, make([]byte, 1)); n == 0 && errors.Is(err, io.EOF) {
+		r.ContentLength = 0
+	}
 }
 
 // checkFraming refuses what of a request some server, before the gateway or behind it,

@@ -234,6 +234,7 @@ func (g *Gateway) reading(next func(*gin.Context, *Call)) gin.HandlerFunc {
 			writeError(c.Writer, err, "", jitter)
 			return
 		}
+		awaitEnd(c.Request, out)
 		if err := checkFraming(c.Request); err != nil {
 			writeError(c.Writer, err, "", jitter)
 			return

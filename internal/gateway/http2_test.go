@@ -162,6 +162,8 @@ func TestHTTP2Requests(t *testing.T) {
 		{"a length that is too large", ordinary(field{"content-length", "400"}), bareCall, []string{"reset", "closed", "400 bad_request"}},
 		{"a length over the limit", ordinary(field{"content-length", "52428800"}), bareCall, []string{"reset", "413 body_too_large"}},
 		{"two lengths", ordinary(field{"content-length", "33"}, field{"content-length", "4"}), bareCall, []string{"400 bad_request"}},
+		{"a GET with content", []field{{":method", "GET"}, {":scheme", "https"}, {":path", "/proxy/bare/x"}, {":authority", "g"}, {"authorization", "Bearer " + g.keys["k"]}}, "x", []string{"400 bad_request"}},
+		{"a look with content", []field{{":method", "GET"}, {":scheme", "https"}, {":path", "/v1/whoami"}, {":authority", "g"}, {"authorization", "Bearer " + g.keys["k"]}}, "x", []string{"400 bad_request"}},
 		{"a bad key", append(without("authorization"), field{"authorization", "Bearer agw_wrong"}, field{"expect", "100-continue"}, field{"content-length", "52428800"}), bareCall, []string{"reset", "401 unauthenticated"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -90,6 +90,7 @@ func (p *proxied) params(judged bool) []byte {
 // readProxied is step 3 of a call by /proxy: all of the request but its body.
 func (g *Gateway) readProxied(call *Call, out *answer, at *attempt) *Error {
 	p, r, limit := call.proxied, call.In, call.view.settings.MaxRequestBody
+	awaitEnd(r, out)
 	if err := checkFraming(r); err != nil {
 		return err
 	}
