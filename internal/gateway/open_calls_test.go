@@ -160,6 +160,14 @@ func TestCredentialsGoOn(t *testing.T) {
 	if got.Get("X-Api-Key") != "mine" || got.Get("Authorization") != "" || got.Get("Cookie") != "" {
 		t.Error(got)
 	}
+	r = w.request(t.Context(), "k", `{"service":"plain","action":"own","params":{"X-Auth-Token":"the action's"}}`)
+	r.Header.Set("X-Auth-Token", "mine")
+	r.Header.Set("X-Api-Key", "of this connection")
+	r.Header.Set("Connection", "X-Api-Key")
+	w.do(r).want(t, "an act that says what is there", 200, "", "")
+	if got.Get("X-Auth-Token") != "the action's" || got.Get("X-Api-Key") != "" {
+		t.Error(got)
+	}
 	// A batch may be for many services, and does not say for which.
 	r = w.batchRequest("k", `{"calls":[`+body+`]}`)
 	r.Header.Set("X-Api-Key", "mine")
@@ -244,6 +252,8 @@ func TestPagesGetNothingOfAnOpenService(t *testing.T) {
 		{"POST", []string{"Origin", "http://evil.example", "X-Api-Key", "sk-1"}, 200},
 		{"OPTIONS", []string{"Origin", "http://evil.example", "Access-Control-Request-Method", "POST"}, 200},
 		{"POST", []string{"Origin", "http://" + host}, 200},
+		{"POST", []string{"Origin", "http://LOCALHOST", "Host", "localhost"}, 200}, // RFC 9110, section 4.2.3
+		{"POST", []string{"Origin", "http://localhost.evil.example", "Host", "localhost"}, 403},
 		{"GET", []string{"Sec-Fetch-Site", "none"}, 200},
 		{"GET", []string{"Sec-Fetch-Site", "same-origin"}, 200},
 		{"GET", nil, 200},

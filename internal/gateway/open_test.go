@@ -19,7 +19,7 @@ version: 1
 services:
   llm: {base_url: "%[1]s/up", allow_private: true, access: open, passthrough: true, actions: {get: {method: GET, path: "/get/{id}", params: {id: string}}}}
   claude: {base_url: "%[1]s/up", allow_private: true, access: open, passthrough: true, dialect: anthropic}
-  plain: {base_url: "%[1]s/up", allow_private: true, access: open, dialect: native, actions: {get: {method: GET, path: "/get/{id}", params: {id: string}}}}
+  plain: {base_url: "%[1]s/up", allow_private: true, access: open, dialect: native, actions: {get: {method: GET, path: "/get/{id}", params: {id: string}}, own: {method: GET, path: /own, params: {X-Auth-Token: {in: header, type: string}}}}}
   keyed: {base_url: "%[1]s/up", allow_private: true, passthrough: true, dialect: openai}
 `
 

@@ -26,6 +26,9 @@ func (w *world) relayedBy(key, method, target, body string, header ...string) to
 	}
 	for i := 0; i < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
+		if header[i] == "Host" {
+			r.Host = header[i+1]
+		}
 	}
 	return w.do(r)
 }

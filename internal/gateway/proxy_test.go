@@ -35,6 +35,8 @@ services:
       head: {method: GET, path: /head, params: {X-Of: {in: header, type: string}}}
       chat: {method: POST, path: /chat}
       same-a: {method: GET, path: "/same/{x}", params: {x: string}}
+      farther: {method: GET, path: "/both/{x}/there", params: {x: string}}
+      nearer: {method: GET, path: "/both/here/{x}", params: {x: string}}
       same-b: {method: GET, path: "/same/{y}", params: {y: string}}
   any: {base_url: "%[1]s", allow_private: true, passthrough: true, actions: {report: {method: GET, path: "/reports/{id}", params: {id: string}}}}
   bearer: {base_url: "%[1]s", allow_private: true, passthrough: true, credential: {type: bearer}}
@@ -187,6 +189,7 @@ func TestProxyMatchesActions(t *testing.T) {
 		{"GET", "s/x/%61ll", "some", "", 400, "bad_request", ""},
 		{"GET", "s/same/1", "k", "", 200, "", "same-a"},
 		{"GET", "s/same/1", "some", "", 200, "", "same-b"},
+		{"GET", "s/both/here/there", "k", "", 200, "", "nearer"}, // the exact segment from the left
 		{"GET", "s/x%2Fall", "k", "", 404, "action_not_found", "*"},
 		{"GET", "s/%78/all", "k", "", 400, "bad_request", ""},
 		{"GET", "s/p/a-b-c", "k", "", 400, "bad_request", ""},

@@ -255,3 +255,19 @@ func TestBudgetsAgainstAList(t *testing.T) {
 		}
 	})
 }
+
+// TestWhoComesAgainIsNoLongerTheOldest: windows that have begun anew do not hide those behind
+// them that are over, however many they are.
+func TestWhoComesAgainIsNoLongerTheOldest(t *testing.T) {
+	b := tunnel.NewBudgets(40, func() { t.Error("there was no room") })
+	for i := range 40 {
+		b.Spend(fmt.Sprint(i), ten, 1, 0)
+	}
+	for i := range 20 {
+		b.Spend(fmt.Sprint(i), ten, 1, h)
+	}
+	b.Spend("new", ten, 1, h+1)
+	if b.Len() != 39 {
+		t.Errorf("%d windows, want that of the new one and 38 of the others", b.Len())
+	}
+}
