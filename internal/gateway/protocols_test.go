@@ -243,6 +243,10 @@ func (s *spoken) requestTrailers(t *testing.T, front string) {
 		r.Header.Set("Authorization", "Bearer "+key)
 		r.ContentLength = length
 		r.Trailer = http.Header{"X-Sum": nil, "X-Key": nil, "X-Api-Key": nil, "X-Forwarded-For": nil, "X_under": nil, "Agentgate-On-Behalf-Of": nil, "Cookie": nil}
+		if front == "HTTP/1.1" { // the others have no such field
+			r.Header.Set("Connection", "x-hop")
+			r.Trailer["X-Hop"] = nil
+		}
 		r.Body = io.NopCloser(&trailed{io.LimitReader(endless{}, size), func() {
 			for name := range r.Trailer {
 				r.Trailer.Set(name, "7")
