@@ -10,7 +10,9 @@ import (
 
 // framed looks after the end of requests, before and after anybody reads them.
 //
-// It ends the connection after a request in chunks and after one of HTTP/1.0.
+// It ends the connection after a request in chunks, after one of HTTP/1.0, and after a
+// CONNECT, whatever its target: who has sent something behind that meant it for whom the
+// tunnel leads to, though it may look like a request.
 // net/http would take such a one with a Content-Length as well, or in HTTP/1.0
 // chunks for none, and does not tell (RFC 9112, section 6.1): a proxy in front that
 // went by the other length would have the gateway take for the next caller's request
@@ -22,7 +24,7 @@ import (
 // "Expect: 100-continue" and was refused may never send it.
 func (g *Gateway) framed(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if len(r.TransferEncoding) > 0 || !r.ProtoAtLeast(1, 1) {
+		if len(r.TransferEncoding) > 0 || !r.ProtoAtLeast(1, 1) || r.Method == http.MethodConnect && r.ProtoMajor == 1 {
 			w.Header().Set("Connection", "close")
 		}
 		if stall := g.clientStall(); r.ContentLength != 0 && stall > 0 {

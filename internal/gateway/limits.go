@@ -111,6 +111,12 @@ func (g *Gateway) admit(call *Call, service *registry.Service, action *registry.
 		if ticket, v, err = g.wait(call, place, v, at); err != nil {
 			return ticket, err
 		}
+		if v.Outcome == ratelimit.Queued { // its bytes were used up meanwhile, for which it is refused at once now
+			if charge, err = g.chargeKey(call, out); err != nil {
+				return ticket, err
+			}
+			return g.admit(call, service, action, charge, out, at)
+		}
 	}
 	if call.Key.Open == "" { // RateLimit fields are for who has a key
 		tell(out, v, call.uses)

@@ -46,7 +46,8 @@ func (c *Call) waitInWords() string {
 // wait waits for the slots that place is for. All that can end it but the slots
 // themselves is a cause of one context. A caller that hangs up, a key that is
 // gone, a tenant that is blocked and a gateway that drains end it at once, and nothing
-// was taken.
+// was taken. Of a tunnel whose bytes were used up while it waited the verdict stays Queued:
+// it has left, and has given back all that it took, its key's token too.
 func (g *Gateway) wait(call *Call, place *ratelimit.Place, v ratelimit.Verdict, at *attempt) (ratelimit.Ticket, ratelimit.Verdict, *Error) {
 	began, how := g.clock.Now(), waitLeft
 	call.waited = true
@@ -71,6 +72,9 @@ func (g *Gateway) wait(call *Call, place *ratelimit.Place, v ratelimit.Verdict, 
 	case <-ctx.Done():
 	}
 	switch cause := context.Cause(ctx); {
+	case (cause == nil || errors.Is(cause, errWaited)) && g.budget(call).Exhausted() > 0:
+		how = waitRefused
+		return ratelimit.Ticket{}, v, nil
 	case cause == nil, errors.Is(cause, errWaited):
 		ticket, v := place.End(g.nanos.Nanos())
 		if how = waitRefused; v.Outcome == ratelimit.Admitted {

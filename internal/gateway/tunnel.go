@@ -28,13 +28,10 @@ func tunnels(r *http.Request) bool {
 	return r.Method == http.MethodConnect && !strings.HasPrefix(r.RequestURI, "/")
 }
 
-// connect is CONNECT HOST:PORT. The client's connection is over with it, whatever comes of
-// it: what a client has sent behind a CONNECT that is refused is no request, though it may
-// look like one.
+// connect is CONNECT HOST:PORT.
 func (g *Gateway) connect(out *answer, r *http.Request) {
 	call := g.call(r)
 	call.tunnel = &tunnelled{}
-	out.Header().Set("Connection", "close")
 	g.running.stay()
 	defer g.running.leave()
 	defer call.tunnel.close() // when its outcome is on disk, and its slot free

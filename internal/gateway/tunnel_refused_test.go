@@ -6,12 +6,14 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"strings"
 	"testing"
 	"time"
 
 	"agentgw/internal/config"
 	"agentgw/internal/identity"
+	"agentgw/internal/ratelimit"
 	"agentgw/internal/receipts"
 )
 
@@ -155,6 +157,53 @@ func TestTunnelTakesNothingWhereItsBytesAreUsedUp(t *testing.T) {
 	w.open(to, "k")
 }
 
+// TestATunnelWaitsForItsSlotInVain where its caller's bytes are used up meanwhile: it is
+// refused for that, with nothing taken but the key's token, and carries none.
+func TestATunnelWaitsForItsSlotInVain(t *testing.T) {
+	for _, how := range []string{"finish", "cut"} {
+		t.Run(how, func(t *testing.T) {
+			to := far(t, echoes)
+			w := setup{
+				registry: worldRegistry + fmt.Sprintf("tunnels: {allow: [%q], allow_private: true, bytes_per_window: 3, on_exhausted: %s}\n", to, how),
+				settings: func(s *config.Settings) { s.TenantQueue, s.TenantQueueWait = 1, time.Minute },
+			}.world(t, hello, &identity.Key{ID: "k", Services: []string{"*"}, Users: []string{"*"}, Tenant: "small"})
+			first := w.open(to, "k")
+			waited := make(chan *through, 1)
+			go func() { waited <- w.connect(to, "", w.withKey("k")) }()
+			eventually(t, "a tunnel waits, and has taken its tokens", func() bool {
+				return w.waiting() == 1 && w.tokens(ratelimit.KindTenant, "tenant:small", 1, 2) == 0
+			})
+			first.say("abc")
+			if how == "finish" {
+				first.hear("abc")
+				first.halfClose()
+			}
+			_, _ = io.ReadAll(first)
+			got := <-waited
+			got.refused(429, "rate_limited", "tunnel_bytes")
+			if state := got.res.Header.Get("RateLimit"); !strings.Contains(state, `"tunnel_bytes";r=0;t=3600`) || !strings.Contains(state, `"tenant";r=1`) || !strings.Contains(state, `"key";r=38`) {
+				t.Error(state)
+			}
+			if w.inFlight("tenant:small") != 0 || w.waiting() != 0 {
+				t.Error("a slot is taken, or somebody waits")
+			}
+			if n := w.recorded(receipts.KindRefusal, "rate_limited", "tunnel_bytes"); n != 1 || len(w.outcomes(1)) != 1 {
+				t.Errorf("%d refusals in %+v", n, w.ledger.all())
+			}
+		})
+	}
+}
+
+// recorded is how many records there are of that kind, code and limit.
+func (w *world) recorded(kind receipts.Kind, code, limit string) (n int) {
+	for _, r := range w.ledger.all() {
+		if r.Kind == kind && r.Code == code && r.Limit == limit {
+			n++
+		}
+	}
+	return n
+}
+
 // TestWhatComesBehindARefusedConnectIsNoRequest though it looks like one: the connection
 // is closed behind the refusal.
 func TestWhatComesBehindARefusedConnectIsNoRequest(t *testing.T) {
@@ -171,6 +220,9 @@ func TestWhatComesBehindARefusedConnectIsNoRequest(t *testing.T) {
 		"to a path":      w.connect("a.example:443/x", inner, w.withKey("k")),
 		"to a URL":       w.connect("http://a.example:443", inner, w.withKey("k")),
 		"to another try": w.connect("a.example:443@b.example:443", inner, w.withKey("k")),
+		"for act":        w.connect("/v1/act", inner, "Authorization: Bearer "+w.keys["k"]),
+		"for a service":  w.connect("/proxy/tools/get/1", inner, "Authorization: Bearer "+w.keys["k"]),
+		"for no path":    w.connect("/nothing", inner, w.withKey("k")),
 	} {
 		if c.res.StatusCode < 400 || !c.res.Close {
 			t.Errorf("%s: %s, closed: %v", name, c.res.Status, c.res.Close)
@@ -192,7 +244,7 @@ func TestWhatComesBehindARefusedConnectIsNoRequest(t *testing.T) {
 }
 
 // TestNoTunnelOverHTTP2: it is refused as what is not allowed, over TLS and without, and
-// nobody is dialled.
+// nobody is dialled. Its connection may be others' too, and goes on.
 func TestNoTunnelOverHTTP2(t *testing.T) {
 	for _, protocol := range []string{"HTTP/2", "h2c"} {
 		t.Run(protocol, func(t *testing.T) {
@@ -200,12 +252,14 @@ func TestNoTunnelOverHTTP2(t *testing.T) {
 			to := far(t, func(*net.TCPConn) { dialled <- true })
 			w := tunnelWorld(t, fmt.Sprintf("{allow: [%q], allow_private: true}", to), everything("k"))
 			w.front(protocol)
+			ways := map[string]bool{}
 			for _, key := range []string{"", "Bearer " + w.keys["k"]} {
 				r, err := http.NewRequest(http.MethodConnect, w.server.URL, http.NoBody)
 				if err != nil {
 					t.Fatal(err)
 				}
 				r.Host = to
+				r = r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) { ways[c.Conn.LocalAddr().String()] = true }}))
 				if key != "" {
 					r.Header.Set("Proxy-Authorization", key)
 				}
@@ -221,6 +275,9 @@ func TestNoTunnelOverHTTP2(t *testing.T) {
 			}
 			if len(dialled) > 0 {
 				t.Error("the target was dialled")
+			}
+			if len(ways) != 1 {
+				t.Errorf("over %d connections", len(ways))
 			}
 		})
 	}
