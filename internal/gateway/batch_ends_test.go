@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync"
@@ -121,6 +122,67 @@ func TestBatchDrains(t *testing.T) {
 	}
 	refused, _ := w.batch("k", plainCall("tools", ""))
 	refused.want(t, "a batch that comes later", 503, "draining", "")
+}
+
+// TestBatchDrainsWhereItWaitsForItself: a call that waits for another of its batch does not
+// begin when that has ended.
+func TestBatchDrainsWhereItWaitsForItself(t *testing.T) {
+	up := newGate()
+	w := setup{registry: batchFile(serviceLine("few", "max_inflight: 1,"))}.world(t, up.serve, of("t", roomy("k")))
+	got := w.inBackground("k", batchOf(times(3, plainCall("few", ""))...))
+	up.holds(t, 1)
+	w.gateway.Drain()
+	close(up.open)
+	results := w.results(soon(t, got))
+	if n := strings.Count(statuses(results), "503draining"); n != 2 || strings.Count(statuses(results), "200") != 1 {
+		t.Errorf("%s, want one that ran", statuses(results))
+	}
+}
+
+// TestBatchIsOverWhenItsCallsAre: the client may be gone, but what serves the batch stays
+// until the outcomes are there, and so does a server that shuts down.
+func TestBatchIsOverWhenItsCallsAre(t *testing.T) {
+	up := newGate()
+	w := setup{registry: batchFile()}.world(t, up.serve, of("t", roomy("k")))
+	over, recorded := make(chan struct{}), 0
+	w.ledger.at = func(r *receipts.Record) {
+		if r.Kind == receipts.KindOutcome {
+			select {
+			case <-over:
+			case <-time.After(100 * time.Millisecond): // for whoever does not wait to be seen not to
+			}
+		}
+	}
+	front := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		defer close(over)
+		defer func() { recorded = len(w.ledger.all()) }()
+		w.gateway.Handler().ServeHTTP(rw, r)
+	}))
+	defer front.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	r := w.batchRequest("k", batchOf(times(5, plainCall("tools", ""))...)).WithContext(ctx)
+	of, err := url.Parse(front.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.URL.Host = of.Host
+	gone := make(chan error, 1)
+	go func() {
+		res, err := front.Client().Do(r)
+		if err == nil {
+			_ = res.Body.Close()
+		}
+		gone <- err
+	}()
+	up.holds(t, 2)
+	cancel()
+	if soon(t, gone) == nil {
+		t.Error("a batch that was given up has an answer")
+	}
+	<-over
+	if recorded != 4 {
+		t.Errorf("%d records when the batch was over, want an intent and an outcome of both calls", recorded)
+	}
 }
 
 // TestBatchWhoseKeyGoes: what runs ends, the rest is refused, and the client is told.

@@ -82,10 +82,11 @@ func TestBatchCharges(t *testing.T) {
 	}
 	want("six calls, and room for four", "key 6, tenant 3, service 2; user 2, each 7, once 2, ann 2, bob 1, pennies 18")
 
-	for range 3 {
+	for i := range 3 {
 		w.clock.Advance(time.Second)
-		if got, _ := w.batch("k", plainCall("tools", "ann"), plainCall("tools", "bob")); got.status != 200 {
-			t.Errorf("%d %s", got.status, got.body)
+		got, _ := w.batch("k", plainCall("tools", "bob"), plainCall("tools", "ann"))
+		if left := got.left(t)["person"]; got.status != 200 || left != int64(2-i) {
+			t.Errorf("%d %s, told that %d are left, want what ann has, who has less than bob", got.status, got.body, left)
 		}
 	}
 	want("three batches", "key 3, tenant 3, service 2; user 1, each 7, once 5, ann 5, bob 4, pennies 24")
@@ -95,6 +96,9 @@ func TestBatchCharges(t *testing.T) {
 		t.Errorf("%d %s, violated %s", got.status, got.body, v)
 	}
 	want("one that finds two rules used up", "key 2, tenant 3, service 2; user 0, each 7, once 5, ann 5, bob 4, pennies 24")
+	if got, _ = w.batch("k", plainCall("tools", "bob"), plainCall("tools", "ann")); got.status != 429 || got.left(t)["person"] != 0 {
+		t.Errorf("%d %s, told of %v, want what ann has, who is refused", got.status, got.body, got.left(t))
+	}
 }
 
 // TestBatchIsRefusedAsAWhole for what it is charged for as a whole: one refusal and one

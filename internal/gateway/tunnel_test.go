@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/textproto"
 	"strings"
 	"testing"
 	"time"
@@ -185,6 +186,32 @@ func TestTunnel(t *testing.T) {
 	if r.Kind != receipts.KindOutcome || r.Ending != receipts.Complete || r.In != 14 || r.Out != 14 || r.Status != 200 ||
 		r.Service != "tunnels" || r.Action != to || r.Method != "CONNECT" || r.Tenant != "key:k" {
 		t.Errorf("%+v", r)
+	}
+}
+
+// TestWhatATunnelIsOpenedWith says nothing of a connection or of a body, as it has neither.
+func TestWhatATunnelIsOpenedWith(t *testing.T) {
+	to := far(t, echoes)
+	w := tunnelWorld(t, fmt.Sprintf("{allow: [%q], allow_private: true}", to), everything("k"))
+	c, err := net.Dial("tcp", w.server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
+	if _, err := fmt.Fprintf(c, "CONNECT %s HTTP/1.1\r\nHost: gateway\r\n%s\r\n\r\n", to, w.withKey("k")); err != nil {
+		t.Fatal(err)
+	}
+	lines := textproto.NewReader(bufio.NewReader(c))
+	status, _ := lines.ReadLine()
+	header, err := lines.ReadMIMEHeader() // net/http would take out what it understands
+	if status != "HTTP/1.1 200 Connection established" || err != nil || header.Get("Agentgate-Receipt") == "" {
+		t.Errorf("%q %v %v", status, header, err)
+	}
+	for _, name := range []string{"Connection", "Content-Length", "Transfer-Encoding"} {
+		if header[name] != nil {
+			t.Errorf("%s: %q", name, header[name])
+		}
 	}
 }
 
