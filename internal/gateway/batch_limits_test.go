@@ -177,6 +177,27 @@ rules:
 	}
 }
 
+// TestBatchMeetsTheLeastMax that a rule of the batch has for any of its calls, in whatever
+// order they come.
+func TestBatchMeetsTheLeastMax(t *testing.T) {
+	w := setup{registry: "services:\n" + serviceLine("tools", "") + serviceLine("other", "") + `
+rules:
+  - {name: least, key: caller, window: 1h, max: "service == 'other' ? 1 : 5"}
+`}.world(t, hello, everything("k"))
+	tools, other := plainCall("tools", ""), plainCall("other", "")
+	if _, results := w.batch("k", tools, other); statuses(results) != "200 200" {
+		t.Fatal(statuses(results))
+	}
+	for _, calls := range [][]string{{tools, other}, {other, tools}} {
+		if res := w.do(w.batchRequest("k", batchOf(calls...))); res.status != http.StatusTooManyRequests {
+			t.Errorf("%v: %d", calls, res.status)
+		}
+	}
+	if _, results := w.batch("k", tools); statuses(results) != "200" {
+		t.Error(statuses(results))
+	}
+}
+
 // TestNoHeaderClaimsABatch: whatever an agent says, its calls and its batches are charged
 // to its identity.
 func TestNoHeaderClaimsABatch(t *testing.T) {
