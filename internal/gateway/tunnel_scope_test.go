@@ -43,6 +43,18 @@ func TestATunnelByDelegation(t *testing.T) {
 	if r := w.outcomes(1)[0]; r.Ending != receipts.Revoked || r.Principal != "alice" || len(r.Chain) != 1 || !strings.Contains(r.Chain[0], id) || r.In != 2 {
 		t.Errorf("%+v", r)
 	}
+	short, _ := w.issue(func(g *delegation.Grant) {
+		g.Until = w.clock.Now().Add(time.Minute)
+		g.Details = []delegation.Detail{{Type: delegation.DetailType, Service: "tunnels", Actions: []string{to}}}
+	})
+	header[2] = "Agentgate-Delegation: " + short
+	if c = w.connect(to, "", header...); c.res.StatusCode != 200 {
+		t.Fatal(c.body)
+	}
+	w.clock.Advance(time.Minute)
+	if r := w.outcomes(2)[1]; r.Ending != receipts.Revoked {
+		t.Errorf("when the delegation is over: %+v", r)
+	}
 }
 
 // TestExplainTunnels: who may open which, and what is left of his bytes.
