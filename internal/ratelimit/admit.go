@@ -78,9 +78,7 @@ func (l *Local) Enter(c Charge, a Admission, queue, now int64) (t Ticket, p *Pla
 // either, and no slot: for what somebody asks for who has his slots already, such as a
 // message over a connection. It does not wait, and no cap refuses it.
 func (l *Local) Pay(c Charge, a Admission, now int64) (v Verdict) {
-	if a.Tenant != nil && l.Blocked(a.Tenant.table, a.Tenant.partition) {
-		v.Outcome, v.Limit, v.Never = Blocked, KindTenant, true
-		v.violate(KindTenant)
+	if l.refuseBlocked(&v, &a) {
 		return v
 	}
 	a.Tenant.fetch()
@@ -99,9 +97,7 @@ func (l *Local) Pay(c Charge, a Admission, now int64) (v Verdict) {
 // just written in. A processor waits for that, and meanwhile fetches no memory: a
 // third of a call's time, with more keys than its cache holds.
 func (l *Local) enter(v *Verdict, c *Charge, a *Admission, queue, now int64) (t Ticket, p *Place) {
-	if a.Tenant != nil && l.Blocked(a.Tenant.table, a.Tenant.partition) {
-		v.Outcome, v.Limit, v.Never = Blocked, KindTenant, true
-		v.violate(KindTenant)
+	if l.refuseBlocked(v, a) {
 		return t, nil
 	}
 	a.Tenant.fetch()

@@ -138,6 +138,16 @@ func (l *Local) Blocked(table Table, tenant string) bool {
 	return m != nil && (*m)[tenantName{table, tenant}]
 }
 
+// refuseBlocked refuses what a blocked tenant would pay for, and reports whether it did.
+func (l *Local) refuseBlocked(v *Verdict, a *Admission) bool {
+	if a.Tenant == nil || !l.Blocked(a.Tenant.table, a.Tenant.partition) {
+		return false
+	}
+	v.Outcome, v.Limit, v.Never = Blocked, KindTenant, true
+	v.violate(KindTenant)
+	return true
+}
+
 // BlockedTenants lists the blocked tenants of a table, in no order.
 func (l *Local) BlockedTenants(table Table) (list []string) {
 	if m := l.blocked.Load(); m != nil {

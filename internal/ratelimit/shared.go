@@ -103,9 +103,7 @@ func (s *Shared) Admit(c Charge, a Admission, now int64) (Ticket, Verdict) {
 // was put off. If it may wait for its slots, it is first this replica's that it waits
 // for; see pledge.
 func (s *Shared) Enter(c Charge, a Admission, queue, now int64) (t Ticket, p *Place, v Verdict) {
-	if a.Tenant != nil && s.Blocked(a.Tenant.table, a.Tenant.partition) {
-		v.Outcome, v.Limit, v.Never = Blocked, KindTenant, true
-		v.violate(KindTenant)
+	if s.refuseBlocked(&v, &a) {
 		s.Settle(c, now)
 		return t, nil, v
 	}
@@ -144,9 +142,7 @@ func (s *Shared) Enter(c Charge, a Admission, queue, now int64) (t Ticket, p *Pl
 
 // Pay takes tokens and what rules count, as Local.Pay does.
 func (s *Shared) Pay(c Charge, a Admission, now int64) (v Verdict) {
-	if a.Tenant != nil && s.Blocked(a.Tenant.table, a.Tenant.partition) {
-		v.Outcome, v.Limit, v.Never = Blocked, KindTenant, true
-		v.violate(KindTenant)
+	if s.refuseBlocked(&v, &a) {
 		return v
 	}
 	q := s.inquiry(c, &a)
