@@ -1,6 +1,9 @@
 package gateway
 
 import (
+	"bytes"
+	"io"
+	"net"
 	"net/http"
 	"time"
 
@@ -113,4 +116,17 @@ func (a *answer) note(err error) {
 	if err != nil && a.failed == nil {
 		a.failed = err
 	}
+}
+
+// takeOver takes the agent's connection from net/http, for what is no answer of HTTP. It
+// is to be read by from, which begins with what net/http has read of it already: below
+// net/http's own reader, an end would be taken for that of the call.
+func (a *answer) takeOver() (conn net.Conn, from io.Reader, err error) {
+	conn, buffered, err := a.control.Hijack()
+	if err != nil {
+		return nil, nil, err
+	}
+	a.begun = true
+	early, _ := buffered.Reader.Peek(buffered.Reader.Buffered()) // all of it is there
+	return conn, io.MultiReader(bytes.NewReader(early), conn), nil
 }

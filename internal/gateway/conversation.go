@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -135,14 +134,12 @@ func (g *Gateway) converse(ctx context.Context, c *conversation, header http.Hea
 
 // takeOver takes the client's connection from net/http and answers the upgrade.
 func (c *conversation) takeOver(header http.Header) error {
-	conn, buffered, err := c.out.control.Hijack()
+	conn, from, err := c.out.takeOver()
 	if err != nil {
 		return err
 	}
-	c.client, c.out.begun, c.out.status = conn, true, 0
+	c.client, c.from, c.out.status = conn, from, 0
 	c.out.stall.control = conn
-	early, _ := buffered.Reader.Peek(buffered.Reader.Buffered()) // all of it is there
-	c.from = io.MultiReader(bytes.NewReader(early), conn)
 	c.toClient.to, c.toClient.stall, c.toUpstream.to = conn, &c.out.stall, c.upstream
 	if err := c.toClient.write(switched(c.out.Header(), header)); err != nil { // the first read will tell how
 		c.end(end{ending: receipts.ClientCancelled})
@@ -189,21 +186,24 @@ func (c *conversation) stopTimers() {
 
 // endedBy is how a conversation ends that the gateway ends, and what the client is told.
 func endedBy(cause error) end {
+	e := end{ending: endingOf(cause), code: websocket.Policy}
 	switch {
 	case errors.Is(cause, errShutdown):
-		return end{ending: receipts.Shutdown, code: websocket.GoingAway, reason: "the gateway is shutting down"}
+		e.code, e.reason = websocket.GoingAway, "the gateway is shutting down"
 	case errors.Is(cause, errBlocked):
-		return end{ending: receipts.Blocked, code: websocket.Policy, reason: tenantBlocked}
+		e.reason = tenantBlocked
 	case errors.Is(cause, errGone):
-		return end{ending: receipts.Revoked, code: websocket.Policy, reason: "the key was revoked, taken away or has expired"}
+		e.reason = "the key was revoked, taken away or has expired"
 	case errors.Is(cause, errUndelegated):
-		return end{ending: receipts.Revoked, code: websocket.Policy, reason: "the delegation was revoked or is over"}
+		e.reason = "the delegation was revoked or is over"
 	case errors.Is(cause, errStreamIdle):
-		return end{ending: receipts.Timeout, code: websocket.Policy, reason: "the service was silent for too long"}
+		e.reason = "the service was silent for too long"
 	case errors.Is(cause, errStreamMax):
-		return end{ending: receipts.Timeout, code: websocket.Policy, reason: "the connection grew too old"}
+		e.reason = "the connection grew too old"
+	default:
+		return end{ending: receipts.ClientCancelled}
 	}
-	return end{ending: receipts.ClientCancelled}
+	return e
 }
 
 // broken is how a conversation ends whose service broke it off, or broke the protocol.

@@ -25,6 +25,22 @@ type running struct {
 	tail     []byte // the last bytes, for a border cut in two
 }
 
+// underWay makes a call known to those who may end it, until over. All that is done for
+// the call is done under ctx, whose cause says who ended it.
+func (g *Gateway) underWay(call *Call, at *attempt) (ctx context.Context, r *running, over func()) {
+	ctx, cancel := context.WithCancelCause(call.In.Context())
+	r = &running{cancel: cancel, call: call, tenant: at.record.Tenant, patience: &patience{clock: g.clock, cancel: cancel}, chain: call.chain}
+	g.running.add(call.RequestID, r)
+	g.endWithSecret(r)
+	delegated := g.delegated(r)
+	return ctx, r, func() {
+		delegated()
+		g.running.remove(call.RequestID)
+		r.patience.stop()
+		cancel(nil)
+	}
+}
+
 // stream marks the call as a stream of events, which does not end by itself.
 func (r *running) stream() {
 	r.mu.Lock()

@@ -36,15 +36,9 @@ var (
 func (g *Gateway) forward(call *Call, service *registry.Service, target *registry.Target,
 	credential vault.Credential, out *answer, at *attempt, release func()) *Error {
 
-	ctx, cancel := context.WithCancelCause(call.In.Context())
-	defer cancel(nil)
-	patience := patience{clock: g.clock, cancel: cancel}
-	defer patience.stop()
-	running := &running{cancel: cancel, call: call, tenant: at.record.Tenant, patience: &patience, chain: call.chain}
-	g.running.add(call.RequestID, running)
-	defer g.running.remove(call.RequestID)
-	g.endWithSecret(running)
-	defer g.delegated(running)()
+	ctx, running, over := g.underWay(call, at)
+	defer over()
+	patience := running.patience
 	redactor := credential.Redactor()
 	interim := newInterim(call.In, out, redactor)
 	var line net.Conn // that the upstream is called on
@@ -58,13 +52,13 @@ func (g *Gateway) forward(call *Call, service *registry.Service, target *registr
 	}
 	// Last, so that no rule about what may not pass on can take it away.
 	if err := credential.Apply(request); err != nil {
-		return &Error{Code: Internal, Message: "the gateway failed; the operator's log says why", Never: true, Err: err}
+		return &Error{Code: Internal, Message: gatewayFailed, Never: true, Err: err}
 	}
 
 	sent := g.clock.Now()
 	up := call.uploaded()
 	if up != nil {
-		up.patience, up.count = &patience, g.counting(call, call.In.ContentLength < 0)
+		up.patience, up.count = patience, g.counting(call, call.In.ContentLength < 0)
 		defer func() { at.record.In = up.n.Load() }()
 		defer up.stop()
 		up.start(out, call.In)
@@ -97,7 +91,7 @@ func (g *Gateway) forward(call *Call, service *registry.Service, target *registr
 	if res.StatusCode == http.StatusSwitchingProtocols {
 		patience.follow(began, at.settings.StreamIdle, at.settings.StreamMax)
 		return g.converse(ctx, &conversation{
-			g: g, call: call, service: service, at: at, out: out, running: running, patience: &patience, release: release,
+			g: g, call: call, service: service, at: at, out: out, running: running, patience: patience, release: release,
 			upstream: res.Body.(io.ReadWriteCloser), line: line, redactor: redactor,
 		}, res.Header)
 	}
@@ -109,7 +103,7 @@ func (g *Gateway) forward(call *Call, service *registry.Service, target *registr
 		res.Header.Del("Content-Length") // which HTTP/2 has beside a trailer, and HTTP/1 instead of one
 	}
 	patience.follow(began, at.settings.StreamIdle, at.settings.StreamMax)
-	b := &body{res: res, left: res.ContentLength, patience: &patience, echoes: echoes}
+	b := &body{res: res, left: res.ContentLength, patience: patience, echoes: echoes}
 	b.finish = func() error {
 		if up != nil {
 			at.record.In = up.n.Load()
@@ -192,9 +186,9 @@ func isEvents(contentType string) bool {
 	return strings.EqualFold(strings.TrimSpace(media), "text/event-stream")
 }
 
-// brokenBy says how a transfer that did not reach its end was broken.
-func brokenBy(upstream, client context.Context, out *answer, upload error) receipts.Ending {
-	switch cause := context.Cause(upstream); {
+// endingOf is how what ended by a cause of the gateway's own is recorded; "" for any other.
+func endingOf(cause error) receipts.Ending {
+	switch {
 	case errors.Is(cause, errShutdown):
 		return receipts.Shutdown
 	case errors.Is(cause, errBlocked):
@@ -205,11 +199,22 @@ func brokenBy(upstream, client context.Context, out *answer, upload error) recei
 		return receipts.Budget
 	case errors.Is(cause, errStreamIdle), errors.Is(cause, errStreamMax), errors.Is(cause, errFirstByte):
 		return receipts.Timeout
+	}
+	return ""
+}
+
+// brokenBy says how a transfer that did not reach its end was broken.
+func brokenBy(upstream, client context.Context, out *answer, upload error) receipts.Ending {
+	cause := context.Cause(upstream)
+	if ours := endingOf(cause); ours != "" {
+		return ours
+	}
+	switch {
 	case out.stall.cut(), errors.Is(upload, os.ErrDeadlineExceeded), errors.Is(cause, errStalled):
 		return receipts.SlowClient
 	case errors.Is(out.failed, errTooMuch):
 		return receipts.Budget
-	case upload != nil, client.Err() != nil, out.failed != nil, errors.Is(context.Cause(upstream), errClient):
+	case upload != nil, client.Err() != nil, out.failed != nil, errors.Is(cause, errClient):
 		return receipts.ClientCancelled
 	}
 	return receipts.UpstreamAborted

@@ -108,8 +108,10 @@ func (g *Gateway) recovered(next http.Handler) http.Handler {
 // panicked logs a panic, while the stack is still there, and is what is said of it.
 func (g *Gateway) panicked(p any) *Error {
 	g.log.Error("a handler panicked", "panic", p, "stack", string(debug.Stack()))
-	return &Error{Code: Internal, Message: "the gateway failed; the operator's log says why", Ran: true}
+	return &Error{Code: Internal, Message: gatewayFailed, Ran: true}
 }
+
+const gatewayFailed = "the gateway failed; the operator's log says why"
 
 // clientStall is how long a client may take no byte, or give none.
 func (g *Gateway) clientStall() time.Duration { return g.current.Load().settings.ClientStall }

@@ -42,7 +42,7 @@ func (g *Gateway) serve(call *Call, out *answer, at *attempt) (refusal *Error) {
 	closing := func() {
 		if !settled {
 			at.ending(receipts.Panic)
-			refusal = refuse(Internal, "the gateway failed; the operator's log says why")
+			refusal = refuse(Internal, gatewayFailed)
 		}
 		settled = false
 		refusal = at.close(refusal)

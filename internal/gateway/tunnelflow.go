@@ -27,15 +27,9 @@ var (
 // and carries bytes both ways until both sides have ended it or something ends it.
 func (g *Gateway) runTunnel(call *Call, out *answer, at *attempt) *Error {
 	t := call.tunnel
-	ctx, cancel := context.WithCancelCause(call.In.Context())
-	defer cancel(nil)
-	patience := patience{clock: g.clock, cancel: cancel}
-	defer patience.stop()
-	running := &running{cancel: cancel, call: call, tenant: at.record.Tenant, patience: &patience, chain: call.chain}
-	g.running.add(call.RequestID, running)
-	defer g.running.remove(call.RequestID)
-	g.endWithSecret(running)
-	defer g.delegated(running)()
+	ctx, running, over := g.underWay(call, at)
+	defer over()
+	patience := running.patience
 
 	dialled := g.clock.Now()
 	patience.await(dialled, dialTimeout, errFirstByte)
@@ -43,14 +37,14 @@ func (g *Gateway) runTunnel(call *Call, out *answer, at *attempt) *Error {
 	if err != nil {
 		return g.unreached(ctx, call, err)
 	}
-	f := &flow{g: g, call: call, out: out, upstream: upstream, patience: &patience, cancel: cancel, count: g.counting(call, true)}
+	f := &flow{g: g, call: call, out: out, upstream: upstream, patience: patience, cancel: running.cancel, count: g.counting(call, true)}
 	defer f.endUpstream()
 	began := g.clock.Now()
 	at.answered(http.StatusOK, began.Sub(dialled))
 	g.answered(call.Act.Service, began.Sub(dialled))
 	patience.follow(began, at.settings.StreamIdle, at.settings.StreamMax)
 	if err := f.takeOver(); err != nil {
-		return &Error{Code: Internal, Message: "the gateway failed; the operator's log says why", Err: err, Ran: true}
+		return &Error{Code: Internal, Message: gatewayFailed, Err: err, Ran: true}
 	}
 	defer func() { at.record.In = f.up.Load(); at.sent(f.down.Load()) }() // on a panic too
 	f.run(ctx)
@@ -93,7 +87,7 @@ type flow struct {
 	call     *Call
 	out      *answer
 	client   net.Conn
-	early    []byte // what the client has sent behind its CONNECT, and net/http has read
+	from     io.Reader // the client, and first what net/http has read of it already
 	upstream net.Conn
 	patience *patience
 	cancel   context.CancelCauseFunc
@@ -107,22 +101,17 @@ type flow struct {
 // takeOver takes the client's connection from net/http and answers. A 200 to a CONNECT has
 // no body, and so no header about one (RFC 9110, section 9.3.6), which net/http would add.
 func (f *flow) takeOver() error {
-	conn, buffered, err := f.out.control.Hijack()
+	conn, from, err := f.out.takeOver()
 	if err != nil {
 		return err
 	}
-	f.client, f.call.tunnel.conn, f.out.begun = conn, conn, true
-	// Its reader is not read on from: below it, net/http takes an end for that of the call.
-	f.early, _ = buffered.Reader.Peek(buffered.Reader.Buffered())
+	f.client, f.from, f.call.tunnel.conn = conn, from, conn
 	h := f.out.Header()
 	h.Del("Connection")
-	return f.toClient(func() error {
-		head := buffered.Writer
-		_, _ = io.WriteString(head, "HTTP/1.1 200 Connection established\r\n")
-		_ = h.Write(head)
-		_, _ = io.WriteString(head, "\r\n")
-		return head.Flush()
-	})
+	head := bytes.NewBufferString("HTTP/1.1 200 Connection established\r\n")
+	_ = h.Write(head)
+	head.WriteString("\r\n")
+	return f.toClient(func() error { _, err := conn.Write(head.Bytes()); return err })
 }
 
 // toClient is a write to the client, which may last as long as AGENTGATE_CLIENT_STALL.
@@ -171,11 +160,7 @@ func (f *flow) run(ctx context.Context) {
 }
 
 func (f *flow) carryUp() {
-	src := io.Reader(f.client)
-	if len(f.early) > 0 {
-		src = io.MultiReader(bytes.NewReader(f.early), f.client)
-	}
-	read, wrote := f.carry(src, &f.up, f.upstream.Write)
+	read, wrote := f.carry(f.from, &f.up, f.upstream.Write)
 	switch {
 	case read != nil:
 		f.cancel(errClient)
