@@ -95,7 +95,7 @@ func (l *Log) tooLong() bool {
 		return false
 	}
 	left := commitTimeout / 4
-	if l.space.short > 0 {
+	if l.space.short > 0 && !l.full { // of a full disk nobody waits for room: it is refused at once
 		left = commitTimeout - l.clock.Since(l.space.since)
 	}
 	for _, b := range []*batch{l.writing, l.filling} {
