@@ -83,8 +83,8 @@ func (f *fleet) tellLate() {
 
 // back tells a store that is back of the calls that run, before anybody is decided by
 // it.
-func (f *fleet) back() error {
-	_, err := f.limiter.Renew(f.store.Probing())
+func (f *fleet) back(by ratelimit.Store) error {
+	_, err := f.limiter.Renew(by)
 	return err
 }
 

@@ -9,43 +9,43 @@ import (
 	"agentgw/internal/ratelimit"
 )
 
-// send is the one goroutine that speaks to Redis. It sends what waits when it has time
+// send is the one goroutine that speaks to the server. It sends what waits when it has time
 // to, as many as there are, and waits for nobody: alone a job goes at once, and in a
 // crowd each round trip takes many. As it is one, what comes first is run first.
-func (s *Store) send() {
-	defer s.running.Done()
+func (l *lane) send() {
+	defer l.store.running.Done()
 	batch := make([]*job, 0, manyJobs)
 	for {
 		batch = batch[:0]
 		select {
-		case <-s.ended.Done():
+		case <-l.store.ended.Done():
 			return
-		case <-s.wake:
-		case j := <-s.jobs:
+		case <-l.wake:
+		case j := <-l.jobs:
 			batch = append(batch, j)
 		}
-		if !s.away.Load() {
-			batch = append(s.told.take(manyJobs/2), batch...)
+		if !l.away.Load() {
+			batch = append(l.told.take(manyJobs/2), batch...)
 		}
 	fill:
 		for len(batch) < manyJobs {
 			select {
-			case j := <-s.jobs:
+			case j := <-l.jobs:
 				batch = append(batch, j)
 			default:
 				break fill
 			}
 		}
-		s.run(batch)
-		if !s.told.empty() && !s.away.Load() {
-			s.nudge()
+		l.run(batch)
+		if !l.told.empty() && !l.away.Load() {
+			l.nudge()
 		}
 	}
 }
 
 // run has the jobs run that somebody still waits for, in one round trip; and once more
 // those whose scripts Redis did not know.
-func (s *Store) run(batch []*job) {
+func (l *lane) run(batch []*job) {
 	sent := batch[:0]
 	for _, j := range batch {
 		if j.again || j.state.CompareAndSwap(isWaiting, isSent) {
@@ -55,29 +55,29 @@ func (s *Store) run(batch []*job) {
 	if len(sent) == 0 {
 		return
 	}
-	s.exchange(sent)
+	l.exchange(sent)
 	var unknown []*job
 	for _, j := range sent {
 		if isNoScript(j.cmd.Err()) {
 			unknown = append(unknown, j)
 			continue
 		}
-		s.settle(j)
+		l.settle(j)
 	}
 	if len(unknown) == 0 {
 		return
 	}
-	s.reloads.Add(1)
-	s.load()
-	s.exchange(unknown)
+	l.store.reloads.Add(1)
+	l.load()
+	l.exchange(unknown)
 	for _, j := range unknown {
-		s.settle(j)
+		l.settle(j)
 	}
 }
 
-func (s *Store) exchange(jobs []*job) {
-	pipe := s.client.Pipeline()
-	offset := s.offset.microseconds()
+func (l *lane) exchange(jobs []*job) {
+	pipe := l.client.Pipeline()
+	offset := l.offset.microseconds()
 	for _, j := range jobs {
 		deadline := int64(0)
 		if !j.again && offset != 0 {
@@ -85,23 +85,23 @@ func (s *Store) exchange(jobs []*job) {
 		}
 		args := make([]any, 0, 1+len(j.Args))
 		args = append(append(args, deadline), j.Args...)
-		j.cmd = pipe.EvalSha(s.ended, s.script(j.Script).SHA1, j.Keys, args...)
+		j.cmd = pipe.EvalSha(l.store.ended, l.store.script(j.Script).SHA1, j.Keys, args...)
 	}
-	_, _ = pipe.Exec(s.ended) // each has its own error
+	_, _ = pipe.Exec(l.store.ended) // each has its own error
 }
 
 // load gives Redis the scripts, as after a restart, a failover or SCRIPT FLUSH.
-func (s *Store) load() {
-	pipe := s.client.Pipeline()
+func (l *lane) load() {
+	pipe := l.client.Pipeline()
 	for _, script := range ratelimit.Scripts() {
-		pipe.ScriptLoad(s.ended, s.script(script).Text)
+		pipe.ScriptLoad(l.store.ended, l.store.script(script).Text)
 	}
-	_, _ = pipe.Exec(s.ended) // what is missing then says so again
+	_, _ = pipe.Exec(l.store.ended) // what is missing then says so again
 }
 
 // settle hands a job's answer to whoever waits for it, or keeps a told one that was not
 // run.
-func (s *Store) settle(j *job) {
+func (l *lane) settle(j *job) {
 	values, err := j.cmd.Int64Slice()
 	j.err = nil // of the time before, if it is told again
 	switch {
@@ -111,19 +111,18 @@ func (s *Store) settle(j *job) {
 		j.err = reasonOf(err)
 	case len(values) == 0 || values[0] < 0:
 		if len(values) > 0 {
-			s.offset.learn(-values[0], s.nanos.Nanos())
+			l.offset.learn(-values[0], l.store.nanos.Nanos())
 		}
 		j.err = &Error{Reason: Late}
 	default:
-		s.offset.learn(values[0], s.nanos.Nanos())
-		s.number++
-		j.answer = ratelimit.Answer{Number: s.number, Values: values[1:]}
+		l.offset.learn(values[0], l.store.nanos.Nanos())
+		j.answer = ratelimit.Answer{Number: l.store.number.Add(1), Values: values[1:]}
 	}
 	if j.again {
 		var of *Error
 		if errors.As(j.err, &of) && of.Reason != Script {
-			s.keep(j)
-			_ = s.failure(j.err)
+			l.keep(j)
+			_ = l.failure(j.err)
 		}
 		return
 	}

@@ -42,9 +42,9 @@ type Options struct {
 	// Mode is told whenever the store goes away, with the reason, and when it is back,
 	// with nil. Before it is told the latter, Back has run.
 	Mode func(reason error)
-	// Back is called when the store answers again, before anybody is asked to decide by
-	// it. It may use the store.
-	Back func() error
+	// Back is called when the store answers again, before anybody is decided by it. It has
+	// to ask by what it is given.
+	Back func(ratelimit.Store) error
 }
 
 const (
@@ -62,21 +62,19 @@ const (
 type Store struct {
 	options Options
 	nanos   ratelimit.Clock
-	client  redis.UniversalClient
-	jobs    chan *job
-	wake    chan struct{} // there is something told
+	only    *lane
 	ended   context.Context
 	end     context.CancelFunc
 	running sync.WaitGroup
 
-	offset   offset // of the store's clock
-	number   int64  // of answers; the sender's alone
-	failed   atomic.Int64
-	away     atomic.Bool
-	told     told
+	number   atomic.Int64 // of answers
 	dropped  atomic.Int64
 	reloads  atomic.Int64
 	byReason reasons
+
+	away     atomic.Int64 // lanes that are
+	mode     sync.Mutex   // over telling of it
+	saidAway bool
 
 	testingOnlyScript func(*ratelimit.Script) *ratelimit.Script // nil: scripts are run as they are
 }
@@ -124,13 +122,9 @@ func Open(o Options) (*Store, error) {
 	parsed.PoolSize, parsed.MinIdleConns = 2, 0
 	parsed.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled} // which servers that know nothing of it log
 	parsed.DisableIdentity = true
-	s := &Store{
-		options: o, nanos: ratelimit.NewClock(o.Clock), client: redis.NewClient(parsed),
-		jobs: make(chan *job, waitingMax), wake: make(chan struct{}, 1),
-	}
+	s := &Store{options: o, nanos: ratelimit.NewClock(o.Clock)}
 	s.ended, s.end = context.WithCancel(context.Background())
-	s.running.Add(1)
-	go s.send()
+	s.only = s.open(redis.NewClient(parsed))
 	return s, nil
 }
 
@@ -140,148 +134,24 @@ var errURL = errors.New("is not redis://[user:password@]host:port[/db], nor the 
 func (s *Store) Close() {
 	s.end()
 	s.running.Wait()
-	_ = s.client.Close()
+	_ = s.only.client.Close()
 }
+
+// lane is the one that runs a job.
+func (s *Store) lane(ratelimit.Job) *lane { return s.only }
 
 // Ask implements ratelimit.Store.
 func (s *Store) Ask(of ratelimit.Job) (ratelimit.Answer, error) {
-	if s.away.Load() {
+	l := s.lane(of)
+	if l.away.Load() {
 		s.byReason.count(Away)
 		return ratelimit.Answer{}, errAway
 	}
-	return s.ask(of)
-}
-
-func (s *Store) ask(of ratelimit.Job) (ratelimit.Answer, error) {
-	j := &job{Job: of, deadline: s.nanos.Nanos() + int64(s.options.Timeout), done: make(chan struct{})}
-	select {
-	case s.jobs <- j:
-	default:
-		return ratelimit.Answer{}, s.failure(&Error{Reason: Overloaded})
-	}
-	patience := s.options.Clock.NewTimer(s.options.Timeout)
-	defer patience.Stop()
-	select {
-	case <-j.done:
-	case <-patience.Chan():
-		j.state.CompareAndSwap(isWaiting, isGivenUp)
-		return ratelimit.Answer{}, s.failure(&Error{Reason: Timeout})
-	case <-s.ended.Done():
-		return ratelimit.Answer{}, errAway
-	}
-	if j.err != nil {
-		return ratelimit.Answer{}, s.failure(j.err)
-	}
-	s.failed.Store(0)
-	return j.answer, nil
+	return l.ask(of)
 }
 
 // Tell implements ratelimit.Store.
-func (s *Store) Tell(of ratelimit.Job) {
-	j := &job{Job: of, again: true, done: make(chan struct{})}
-	if !s.away.Load() && s.told.empty() {
-		select {
-		case s.jobs <- j:
-			return
-		default:
-		}
-	}
-	s.keep(j)
-	s.nudge()
-}
-
-// nudge has the sender look at what is told.
-func (s *Store) nudge() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
-}
-
-// keep has a job wait until it can be told again.
-func (s *Store) keep(j *job) {
-	if !s.told.add(j) {
-		s.dropped.Add(1) // leases run out; what was counted later is lost
-	}
-}
-
-// failure counts one, and returns it. One that says something of a single key, and
-// nothing of the store, is no sign that this is away.
-func (s *Store) failure(err error) error {
-	var of *Error
-	if !errors.As(err, &of) {
-		of = &Error{Reason: Other, Err: err}
-	}
-	s.byReason.count(of.Reason)
-	if of.Reason != Script && s.ended.Err() == nil && s.failed.Add(1) >= failures && s.away.CompareAndSwap(false, true) {
-		s.running.Add(1)
-		go s.probe(of)
-	}
-	return of
-}
-
-// probe looks whether the store is back, until it is.
-func (s *Store) probe(why error) {
-	defer s.running.Done()
-	if s.options.Mode != nil {
-		s.options.Mode(why)
-	}
-	ticker := s.options.Clock.NewTicker(probeEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-s.ended.Done():
-			return
-		case <-ticker.Chan():
-		}
-		if !s.answers() {
-			continue
-		}
-		if s.options.Back != nil && s.options.Back() != nil {
-			continue
-		}
-		s.failed.Store(0)
-		s.away.Store(false)
-		s.nudge()
-		if s.options.Mode != nil {
-			s.options.Mode(nil)
-		}
-		return
-	}
-}
-
-// Probing asks although the store counts as away, for Options.Back.
-func (s *Store) Probing() ratelimit.Store { return probing{s} }
-
-type probing struct{ *Store }
-
-// Ask implements ratelimit.Store.
-func (p probing) Ask(of ratelimit.Job) (ratelimit.Answer, error) {
-	j := &job{Job: of, deadline: p.nanos.Nanos() + int64(onTheWire), done: make(chan struct{})}
-	select {
-	case p.jobs <- j:
-	case <-p.ended.Done():
-		return ratelimit.Answer{}, errAway
-	}
-	patience := p.options.Clock.NewTimer(onTheWire)
-	defer patience.Stop()
-	select {
-	case <-j.done:
-		return j.answer, j.err
-	case <-patience.Chan():
-		j.state.CompareAndSwap(isWaiting, isGivenUp)
-		return ratelimit.Answer{}, &Error{Reason: Timeout}
-	case <-p.ended.Done():
-		return ratelimit.Answer{}, errAway
-	}
-}
-
-// answers reports whether the store answers in time, and to what changes it.
-func (s *Store) answers() bool {
-	from := s.nanos.Nanos()
-	_, err := s.Probing().Ask(ratelimit.Probe())
-	return err == nil && s.nanos.Nanos()-from <= int64(s.options.Timeout)
-}
+func (s *Store) Tell(of ratelimit.Job) { s.lane(of).tell(of) }
 
 // Reloads is how many times Redis had to be given the scripts.
 func (s *Store) Reloads() int64 { return s.reloads.Load() }
@@ -289,8 +159,28 @@ func (s *Store) Reloads() int64 { return s.reloads.Load() }
 // Dropped is how much was told and never run, as more waited than is kept.
 func (s *Store) Dropped() int64 { return s.dropped.Load() }
 
-// Away reports whether the store counts as away.
-func (s *Store) Away() bool { return s.away.Load() }
+// Away reports whether the store counts as away, or a part of it does.
+func (s *Store) Away() bool { return s.away.Load() > 0 }
+
+// tell tells that the store is away, as a lane went for that reason, or, without one, that
+// it is back, as a lane is: if it is so by now, and was not told before.
+func (s *Store) tell(why error) {
+	s.mode.Lock()
+	defer s.mode.Unlock()
+	away := s.Away()
+	if away == s.saidAway || away && why == nil {
+		return
+	}
+	s.saidAway = away
+	if s.options.Mode == nil {
+		return
+	}
+	if away {
+		s.options.Mode(why)
+	} else {
+		s.options.Mode(nil)
+	}
+}
 
 // script is what is run of a script.
 func (s *Store) script(of *ratelimit.Script) *ratelimit.Script {

@@ -44,8 +44,8 @@ func newReal(t testing.TB, url string, timeout time.Duration, policy ratelimit.P
 			defer r.mu.Unlock()
 			r.modes = append(r.modes, why)
 		},
-		Back: func() error {
-			_, err := r.limiter.Renew(r.store.Probing())
+		Back: func(by ratelimit.Store) error {
+			_, err := r.limiter.Renew(by)
 			return err
 		},
 	})
