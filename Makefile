@@ -45,10 +45,11 @@ check: ## format, vet, staticcheck, architecture rules, go.mod and go.sum in ste
 	cd bench && go vet ./... && go mod tidy -diff && go test ./compared
 
 BENCH_SECONDS ?= 2
-bench: build ## the gateway beside ReverseProxy, its parts beside theirs; about 10 minutes, fewer with BENCH_SECONDS=0.5
+bench: build ## the gateway beside ReverseProxy, its parts beside theirs, limits shared in Redis beside other ways to share them; about 15 minutes, fewer with BENCH_SECONDS=0.5
 	cd bench && go run ./figures -binary ../agentgw -root .. -seconds $(BENCH_SECONDS)
 	cd bench && go test -run Table -table -most 100000 .
 	go test -tags $(TAGS) -run '^$$' -bench . -skip '/(keys=1000000|receipts=5000000)' -benchmem -benchtime 0.2s ./internal/identity ./internal/delegation ./internal/ratelimit ./internal/receipts ./internal/registry
+	cd bench && go test ./shared -run Table -v -table
 
 compare: ## other limiters asked what ours promises; writes docs/limiters-compared.md
 	cd bench && go test ./compared -write

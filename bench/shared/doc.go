@@ -1,0 +1,9 @@
+// Package shared measures how fast replicas decide by a store that they share, beside
+// other ways to ask the same server: in one run, in turn, on one machine.
+//
+//	cd bench && go test ./shared -run Table -v -table
+//
+// A call is what the gateway asks of its limits: a token of its key, of its tenant and of
+// its key at the service, and a slot, which it gives back. It is the same work for every
+// contender, or as near to it as that comes.
+package shared
