@@ -125,6 +125,7 @@ type level struct {
 	wait    int64 // in nanoseconds
 	mark    int64 // of the charge, in the store's own measure
 	changes uint32
+	number  int64 // of the answer that said so
 }
 
 // ruling is what the store said.
@@ -135,7 +136,8 @@ type ruling struct {
 	uses                []int64
 }
 
-func readRuling(v []int64) (r ruling) {
+func readRuling(a Answer) (r ruling) {
+	v := a.Values
 	r.outcome = v[0]
 	levels := []*level{&r.key, &r.payer, &r.bucket}
 	if r.outcome == outcomeByKey {
@@ -143,7 +145,7 @@ func readRuling(v []int64) (r ruling) {
 	}
 	for i, l := range levels {
 		f := v[1+4*i:]
-		*l = level{ahead: f[0] * 1000, wait: f[1] * 1000, mark: f[2], changes: uint32(f[3])}
+		*l = level{ahead: f[0] * 1000, wait: f[1] * 1000, mark: f[2], changes: uint32(f[3]), number: a.Number}
 	}
 	if r.outcome != outcomeByKey {
 		r.ofTenant, r.ofService, r.uses = v[13], v[14], v[15:]

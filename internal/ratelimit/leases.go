@@ -29,6 +29,7 @@ type lease struct {
 type leases struct {
 	store   Store
 	replica string
+	divided bool
 	next    atomic.Uint64
 
 	mu      sync.Mutex
@@ -37,9 +38,9 @@ type leases struct {
 	counted map[string]bool              // services that have or had one
 }
 
-func newLeases(store Store, replica string) leases {
+func newLeases(store Store, replica string, divided bool) leases {
 	return leases{
-		store: store, replica: replica,
+		store: store, replica: replica, divided: divided,
 		sets: map[string]map[string]*lease{}, away: map[string]map[string]*lease{}, counted: map[string]bool{},
 	}
 }
@@ -116,6 +117,12 @@ func (c *lease) end() {
 
 // drop has the store forget a lease, also one that it may never have had.
 func (l *leases) drop(id string, sets []string) {
+	if l.divided {
+		for i := range sets {
+			l.store.Tell(Job{Script: releaseScript, Keys: sets[i : i+1], Args: []any{id}})
+		}
+		return
+	}
 	if len(sets) > 0 {
 		l.store.Tell(Job{Script: releaseScript, Keys: sets, Args: []any{id}})
 	}

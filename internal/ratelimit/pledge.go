@@ -130,7 +130,7 @@ func (c *pledge) leave(now int64) {
 // verdict: that of its slots, with what it means for its key.
 func (c *pledge) refund(own Verdict, refused bool, now int64) (v Verdict) {
 	s := c.shared
-	answer, err := s.store.Ask(c.giveBack(refused))
+	answer, err := s.giveBack(c.taken(refused), 0)
 	if err != nil { // what was taken stays so, until it is refilled
 		s.options.Failed(err)
 		return own
@@ -138,7 +138,7 @@ func (c *pledge) refund(own Verdict, refused bool, now int64) (v Verdict) {
 	r := answer.Values
 	for i, x := range c.charges() {
 		if x.ref != nil && x.entry == nil {
-			s.note(x.ref, level{ahead: r[3+3*i] * 1000}, answer.Number, now)
+			s.note(x.ref, level{ahead: r[3+3*i] * 1000, number: answer.Number}, now)
 		}
 	}
 	for i := range c.call.Uses {
@@ -154,36 +154,15 @@ func (c *pledge) refund(own Verdict, refused bool, now int64) (v Verdict) {
 
 func (c *pledge) charges() [3]*Charge { return [3]*Charge{&c.key, &c.payer, &c.bucket} }
 
-// giveBack is the job that gives back what the call has taken.
-func (c *pledge) giveBack(refused bool) Job {
-	a := &c.call
-	keys := make([]string, bare, bare+len(a.Uses))
-	args := []any{0, 0, 0}
-	if refused {
-		args[0] = 1
-	}
-	if r := c.key.ref; r != nil && c.key.entry == nil {
-		free := inMicros(r.limit.times(freeRefusals))
-		keys[1], args[1], args[2] = freeName(r), free.Interval/1000, free.Burst
-	}
+// taken is what the call has taken.
+func (c *pledge) taken(refused bool) *taken {
+	t := &taken{refused: refused, uses: c.call.Uses}
 	for i, x := range c.charges() {
-		if x.ref == nil || x.entry != nil {
-			args = append(args, 0, 0, 0)
-			continue
+		if x.ref != nil && x.entry == nil {
+			t.of[i] = x
 		}
-		keys[[]int{0, 2, 3}[i]] = bucketName(x.ref)
-		args = append(args, 1, x.spent.refunded, int64(x.spent.changes))
 	}
-	args = append(args, len(a.Uses))
-	for i := range a.Uses {
-		u, n := &a.Uses[i], int64(0)
-		if u.counted {
-			n = u.Count
-		}
-		keys = append(keys, windowName(u.Rule, u.Partition))
-		args = append(args, micros(u.Rule.id.length), n, u.at)
-	}
-	return Job{Script: refundScript, Keys: keys, Args: args}
+	return t
 }
 
 // asStored is a limit that the store told, or that of r where it knows of none: then the

@@ -11,6 +11,9 @@ type SharedOptions struct {
 	Replica string
 	// Away is what holds while the store is away, for what has no policy of its own.
 	Away Policy
+	// Divided has a job have keys of one tag only (what stands in braces), as those of
+	// different tags may lie on different servers.
+	Divided bool
 	// Failed is told of every decision that the store did not make, and of every
 	// decision that it made again after such.
 	Failed func(err error)
@@ -43,7 +46,7 @@ func NewShared(l *Local, store Store, o SharedOptions) *Shared {
 	if o.Failed == nil {
 		o.Failed = func(error) {}
 	}
-	s := &Shared{Local: l, store: store, options: o, leases: newLeases(store, o.Replica)}
+	s := &Shared{Local: l, store: store, options: o, leases: newLeases(store, o.Replica, o.Divided)}
 	s.replicas.Store(1)
 	return s
 }
@@ -77,12 +80,12 @@ func (s *Shared) Settle(c Charge, now int64) Charge {
 		return c
 	}
 	q := inquiry{key: c, call: &Admission{Service: &nowhere}, how: takeAll}
-	answer, err := s.store.Ask(q.job(now))
+	answer, err := s.store.Ask(oneTag(q.job(now)))
 	if err != nil {
 		return s.settleAway(c, err, now)
 	}
-	r := readRuling(answer.Values)
-	s.note(c.ref, r.key, answer.Number, now)
+	r := readRuling(answer)
+	s.note(c.ref, r.key, now)
 	taken := r.key.charge(c.ref, now)
 	if r.outcome == outcomeByKey {
 		taken.wait = r.key.wait
@@ -202,23 +205,34 @@ func (s *Shared) inquiry(c Charge, a *Admission) inquiry {
 
 // ask has the store decide.
 func (s *Shared) ask(q *inquiry, now int64) (ruling, Verdict, error) {
-	answer, err := s.store.Ask(q.job(now))
+	r, err := s.rule(q, now)
 	if err != nil {
 		return ruling{}, Verdict{}, err
 	}
-	r := readRuling(answer.Values)
 	if q.key.ref != nil && q.key.entry == nil {
 		wait := r.key.wait
 		if r.outcome == outcomeByKeyForSlots { // that is another bucket's
 			wait = 0
 		}
-		s.note(q.key.ref, level{ahead: r.key.ahead, wait: wait}, answer.Number, now)
+		s.note(q.key.ref, level{ahead: r.key.ahead, wait: wait, number: r.key.number}, now)
 	}
 	if r.outcome != outcomeByKey {
-		s.note(q.call.payer(), r.payer, answer.Number, now)
-		s.note(q.call.Bucket, r.bucket, answer.Number, now)
+		s.note(q.call.payer(), r.payer, now)
+		s.note(q.call.Bucket, r.bucket, now)
 	}
 	return r, q.verdict(&r, s.holds(q.call)), nil
+}
+
+// rule has the store decide, in one step if it can.
+func (s *Shared) rule(q *inquiry, now int64) (ruling, error) {
+	if s.options.Divided {
+		return s.divide(q, now)
+	}
+	answer, err := s.store.Ask(q.job(now))
+	if err != nil {
+		return ruling{}, err
+	}
+	return readRuling(answer), nil
 }
 
 // holds is for how long slots were held here lately: the tenant's, the service's, the
@@ -247,7 +261,7 @@ const remembered = int64(time.Second)
 
 // note has the account of this replica say of a bucket what the store says. A later
 // answer is not undone by an earlier one.
-func (s *Shared) note(r *Ref, l level, number, now int64) {
+func (s *Shared) note(r *Ref, l level, now int64) {
 	if r == nil || r.limit.Unlimited() {
 		return
 	}
@@ -257,10 +271,10 @@ func (s *Shared) note(r *Ref, l level, number, now int64) {
 		return // by those that found the table full, of whom each has a bucket in the store
 	}
 	rare := e.rareLocked()
-	if number <= rare.told {
+	if l.number <= rare.told {
 		return
 	}
-	rare.told = number
+	rare.told = l.number
 	e.bucket.limit, e.bucket.tat, e.bucket.seen = r.limit, now+max(0, l.ahead), max(e.bucket.seen, now)
 	e.changedLocked()
 	if l.wait > 0 {
@@ -285,7 +299,7 @@ func (s *Shared) occupy(a *Admission, now int64) Ticket {
 func (s *Shared) Peek(r *Ref, now int64) (bucket, slots Reading) {
 	key := ""
 	args := limitArgs(nil, &key, r, now)
-	answer, err := s.store.Ask(Job{Script: lookScript, Keys: []string{key, slotsName(r)}, Args: args})
+	answer, err := s.store.Ask(oneTag(Job{Script: lookScript, Keys: []string{key, slotsName(r)}, Args: args}))
 	if err != nil {
 		s.options.Failed(err)
 		return s.Local.Peek(r, now)

@@ -1,10 +1,16 @@
 package ratelimit
 
+import "time"
+
 // Job is one run of a script.
 type Job struct {
 	Script *Script
 	Keys   []string
 	Args   []any // integers and strings; the deadline is not among them
+	// Within is how long the answer may take, if that is not as long as a decision may.
+	Within time.Duration
+	// Once has a job that is told be given up after a failure, as it may have run.
+	Once bool
 }
 
 // Answer is what a script returned.
@@ -13,6 +19,8 @@ type Answer struct {
 	Number int64
 	// Values are what follows the time.
 	Values []int64
+	// Left is how long another answer for the same decision may take.
+	Left time.Duration
 }
 
 // Store is where replicas keep what they share. It is safe for concurrent use.

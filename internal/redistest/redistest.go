@@ -3,12 +3,14 @@
 package redistest
 
 import (
-	"errors"
+	"bufio"
+	"io"
 	"net"
 	"os"
 	"os/exec"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -21,6 +23,10 @@ type Server struct {
 	bin  string
 	cmd  *exec.Cmd
 	t    testing.TB
+
+	mu   sync.Mutex
+	conn net.Conn // to run commands over; nil: none yet
+	read *bufio.Reader
 }
 
 // Start starts a server that ends with the test, or skips the test where none is
@@ -73,6 +79,12 @@ func (s *Server) Again() {
 
 // Stop kills it.
 func (s *Server) Stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conn != nil {
+		_ = s.conn.Close()
+		s.conn = nil
+	}
 	if s.cmd.ProcessState == nil {
 		_ = s.cmd.Process.Signal(syscall.SIGCONT)
 		_ = s.cmd.Process.Kill()
@@ -104,26 +116,61 @@ func (s *Server) ping() bool {
 	return err == nil && (strings.HasPrefix(reply, "+PONG") || strings.HasPrefix(reply, "-NOAUTH"))
 }
 
+// do runs a command over the connection that there is, or a new one.
 func (s *Server) do(args ...string) (string, error) {
-	c, err := net.DialTimeout("tcp", s.Addr, time.Second)
-	if err != nil {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conn != nil {
+		if reply, err := s.exchange(args); err == nil {
+			return reply, nil
+		}
+		_ = s.conn.Close()
+	}
+	var err error
+	if s.conn, err = net.DialTimeout("tcp", s.Addr, 10*time.Second); err != nil {
+		s.conn = nil
 		return "", err
 	}
-	defer c.Close()
-	if err := c.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+	s.read = bufio.NewReader(s.conn)
+	return s.exchange(args)
+}
+
+func (s *Server) exchange(args []string) (string, error) {
+	if err := s.conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
 		return "", err
 	}
 	text := "*" + strconv.Itoa(len(args)) + "\r\n"
 	for _, a := range args {
 		text += "$" + strconv.Itoa(len(a)) + "\r\n" + a + "\r\n"
 	}
-	if _, err := c.Write([]byte(text)); err != nil {
+	if _, err := s.conn.Write([]byte(text)); err != nil {
 		return "", err
 	}
-	reply := make([]byte, 1<<16)
-	n, err := c.Read(reply)
-	if n == 0 {
-		return "", errors.Join(errors.New("no reply"), err)
+	text, err := reply(s.read)
+	return strings.TrimSpace(text), err
+}
+
+// reply reads one as it stands on the wire.
+func reply(r *bufio.Reader) (string, error) {
+	line, err := r.ReadString('\n')
+	if err != nil {
+		return line, err
 	}
-	return strings.TrimSpace(string(reply[:n])), nil
+	n, _ := strconv.Atoi(strings.TrimSpace(line[1:]))
+	switch line[0] {
+	case '$':
+		if n < 0 {
+			return line, nil
+		}
+		rest := make([]byte, n+2)
+		_, err = io.ReadFull(r, rest)
+		return line + string(rest), err
+	case '*':
+		for ; n > 0 && err == nil; n-- {
+			var one string
+			one, err = reply(r)
+			line += one
+		}
+	}
+	return line, err
 }

@@ -28,7 +28,7 @@ func TestContractOfOneReplica(t *testing.T) {
 	mini := miniredis.RunT(t)
 	clock := clockwork.NewFakeClock()
 	store := open(t, "redis://"+mini.Addr(), clock)
-	limitertest.RunOf(t, 400, func(tb limitertest.TB) limitertest.Subject { return subject(tb, mini, clock, store) })
+	limitertest.RunOf(t, 400, func(tb limitertest.TB) limitertest.Subject { return subject(tb, mini, clock, store, false) })
 }
 
 // TestContractOnRedis: what replicas share decides as the limiter of one process does, on a real server, whose clock is set for the scripts
@@ -38,7 +38,16 @@ func TestContractOnRedis(t *testing.T) {
 	clock := clockwork.NewFakeClock()
 	store := open(t, server.URL(), clock)
 	store.TestingOnlyClock()
-	limitertest.RunOf(t, 50, func(tb limitertest.TB) limitertest.Subject { return subject(tb, &served{server}, clock, store) })
+	limitertest.RunOf(t, 50, func(tb limitertest.TB) limitertest.Subject { return subject(tb, &served{server}, clock, store, false) })
+}
+
+// TestContractInParts: so it does where each tag is asked by itself.
+func TestContractInParts(t *testing.T) {
+	server := redistest.Start(t)
+	clock := clockwork.NewFakeClock()
+	store := open(t, server.URL(), clock)
+	store.TestingOnlyClock()
+	limitertest.RunOf(t, 50, func(tb limitertest.TB) limitertest.Subject { return subject(tb, &served{server}, clock, store, true) })
 }
 
 // clocked is a server whose clock can be set.
@@ -79,20 +88,22 @@ func (c tick) Nanos() int64 { return c.now.Load() }
 
 var subjects atomic.Int64
 
-func subject(t limitertest.TB, mini clocked, clock *clockwork.FakeClock, store *redisstore.Store) limitertest.Subject {
+func subject(t limitertest.TB, mini clocked, clock *clockwork.FakeClock, store *redisstore.Store, divided bool) limitertest.Subject {
 	const epoch = 1_790_000_000_123 * int64(time.Millisecond)
 	mini.SetTime(time.Unix(0, epoch))
 	settle(t, store)
+	endKept(t, store)
 	mini.FlushAll()
 	now := new(atomic.Int64)
 	local := ratelimit.NewLocal(ratelimit.Options{Epoch: epoch, Clock: tick{now}})
 	shared := ratelimit.NewShared(local, store, ratelimit.SharedOptions{
-		Replica: fmt.Sprint("r", subjects.Add(1)), Away: ratelimit.PolicyClosed,
+		Replica: fmt.Sprint("r", subjects.Add(1)), Away: ratelimit.PolicyClosed, Divided: divided,
 		Failed: func(err error) { t.Errorf("the store did not decide: %v", err) },
 	})
 	mini.SetTime(time.Unix(0, epoch))
+	kept = &keeping{Shared: shared}
 	return limitertest.Subject{
-		Limiter: &keeping{Shared: shared}, Epoch: epoch, Resolution: time.Microsecond, Now: now.Load,
+		Limiter: kept, Epoch: epoch, Resolution: time.Microsecond, Now: now.Load,
 		Advance: func(d time.Duration) {
 			settle(t, store)
 			mini.FastForward(d)
@@ -104,6 +115,23 @@ func subject(t limitertest.TB, mini clocked, clock *clockwork.FakeClock, store *
 		},
 	}
 }
+
+// endKept ends the calls of the subject before. The garbage collector would, thousands at
+// a time and at any, and what they tell the store would hold up what others do.
+func endKept(t limitertest.TB, store *redisstore.Store) {
+	if kept == nil {
+		return
+	}
+	for i, ticket := range kept.kept {
+		if ticket.Release(); i%1000 == 999 {
+			settle(t, store)
+		}
+	}
+	kept = nil
+	settle(t, store)
+}
+
+var kept *keeping // of the last subject; they come one after the other
 
 // keeping keeps the tickets that a test has no use for: what no ticket can reach any more
 // the garbage collector gives back.

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"errors"
 	"sync/atomic"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -34,13 +35,17 @@ func (s *Store) open(client *redis.Client) *lane {
 
 func (l *lane) ask(of ratelimit.Job) (ratelimit.Answer, error) {
 	s := l.store
-	j := &job{Job: of, deadline: s.nanos.Nanos() + int64(s.options.Timeout), done: make(chan struct{})}
+	within := s.options.Timeout
+	if of.Within > 0 {
+		within = min(within, of.Within)
+	}
+	j := &job{Job: of, deadline: s.nanos.Nanos() + int64(within), done: make(chan struct{})}
 	select {
 	case l.jobs <- j:
 	default:
 		return ratelimit.Answer{}, l.failure(&Error{Reason: Overloaded})
 	}
-	patience := s.options.Clock.NewTimer(s.options.Timeout)
+	patience := s.options.Clock.NewTimer(within)
 	defer patience.Stop()
 	select {
 	case <-j.done:
@@ -54,6 +59,7 @@ func (l *lane) ask(of ratelimit.Job) (ratelimit.Answer, error) {
 		return ratelimit.Answer{}, l.failure(j.err)
 	}
 	l.failed.Store(0)
+	j.answer.Left = max(1, time.Duration(j.deadline-s.nanos.Nanos()))
 	return j.answer, nil
 }
 

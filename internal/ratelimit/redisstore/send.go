@@ -121,7 +121,9 @@ func (l *lane) settle(j *job) {
 	if j.again {
 		var of *Error
 		if errors.As(j.err, &of) && of.Reason != Script {
-			l.keep(j)
+			if !j.Once {
+				l.keep(j)
+			}
 			_ = l.failure(j.err)
 		}
 		return
