@@ -31,7 +31,7 @@ interop: ## programs that nobody here wrote, or that share no code with ours: a 
 	@bin=$$(mktemp -d) && trap 'rm -rf "$$bin"' EXIT && GOBIN=$$bin go install $(H2SPEC) && H2SPEC=$$bin/h2spec go test -tags $(TAGS) -count=1 -v -run H2Spec ./cmd/agentgw
 
 drills: ## the same tests with the counts that it takes to believe them; about an hour
-	DRILLS=full go test -tags $(TAGS) -timeout 90m -p 1 -v -run 'Kill|StreamsEnd|TunnelsEnd|TunnelsThatAreCut|WebSocketsEnd|AnswersToAnUpgrade|NoAnswerIsCut|StrangersMakeNoSeries|NoisyNeighbour|ReloadsUnderLoad|ReloadsRace|OldViews|ACrowdAtTheDoor|FloodOfOpenCallers|ComesBackSpread|ALoneAgent|SharedByWeight|NotMixedUp|ManyCalls|SlowClients|RapidReset|Replica|StoreGoesAway' ./cmd/agentgw ./internal/gateway
+	DRILLS=full go test -tags $(TAGS) -timeout 90m -p 1 -v -run 'Kill|StreamsEnd|TunnelsEnd|TunnelsThatAreCut|WebSocketsEnd|AnswersToAnUpgrade|NoAnswerIsCut|StrangersMakeNoSeries|NoisyNeighbour|ReloadsUnderLoad|ReloadsRace|OldViews|ACrowdAtTheDoor|FloodOfOpenCallers|ComesBackSpread|ALoneAgent|SharedByWeight|NotMixedUp|ManyCalls|SlowClients|RapidReset|Replica|StoreGoesAway|TheImageRuns' ./cmd/agentgw ./internal/gateway
 	DRILLS=full go test -tags $(TAGS) -timeout 90m ./internal/ratelimit -rapid.checks 2000
 	DRILLS=full go test -tags $(TAGS) -timeout 90m -p 1 ./internal/ratelimit/redisstore ./internal/receipts ./internal/registry ./internal/identity ./internal/delegation
 

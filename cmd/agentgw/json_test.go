@@ -26,13 +26,14 @@ func TestEveryCommandSpeaksJSON(t *testing.T) {
 		"credentials remove": "credentials remove --service search", "credentials link": "credentials link --service mail", "credentials rewrap": "credentials rewrap",
 		"receipts list": "receipts list", "receipts show": "receipts show aa", "receipts prove": "receipts prove aa", "receipts export": "receipts export --tenant acme --out exported", "receipts open": "receipts open pp", "receipts shred": "receipts shred --tenant acme --yes", "receipts tail": "receipts tail", "receipts key": "receipts key", "receipts rotate-key": "receipts rotate-key",
 		"receipts checkpoint": "receipts checkpoint", "receipts verify": "receipts verify data --vkey vkey --anchor anchor",
-		"serve": "", "demo": "", // below: they run until they are told to stop
+		"health": "",             // in a test of its own: it asks a gateway that runs
+		"serve":  "", "demo": "", // below: they run until they are told to stop
 	}
 	b.write("registry.yaml", []byte(stateRegistry))
 	b.write("secret", []byte("user:password"))
 	// In this order, since some make what others work on.
 	order := []string{"check", "completion", "help", "version", "keys create", "explain", "keys list", "keys rotate", "keys revoke", "delegations issue", "delegations inspect", "delegations narrow", "delegations revoke", "delegations rotate", "credentials set", "credentials list",
-		"credentials link", "credentials rewrap", "credentials remove", "receipts list", "receipts show", "receipts prove", "receipts export", "receipts open", "receipts shred", "receipts tail", "receipts key", "receipts checkpoint", "receipts verify", "receipts rotate-key", "demo", "serve"}
+		"credentials link", "credentials rewrap", "credentials remove", "receipts list", "receipts show", "receipts prove", "receipts export", "receipts open", "receipts shred", "receipts tail", "receipts key", "receipts checkpoint", "receipts verify", "receipts rotate-key", "demo", "health", "serve"}
 	var there []string
 	var walk func(cmd *cobra.Command, path string)
 	walk = func(cmd *cobra.Command, path string) {

@@ -93,6 +93,7 @@ func (c *cli) rootCommand() *cobra.Command {
 		c.delegationsCommand(),
 		c.demoCommand(),
 		c.explainCommand(),
+		c.healthCommand(),
 		c.keysCommand(),
 		c.receiptsCommand(),
 		c.serveCommand(),

@@ -57,6 +57,7 @@ func (c *cli) serveCommand() *cobra.Command {
 func (c *cli) sayStarted(s *server) {
 	s.log.Info("serving", "agents", s.agentsListener.Addr().String(), "admin", s.operatorsListener.Addr().String(),
 		"registry", s.settings.Registry, "data", s.settings.DataDir, "limits", gateway.LimitsAre(s.settings))
+	c.tellSupervisor(s, stateReady)
 	if s.firstKey.Empty() {
 		return
 	}
@@ -67,6 +68,12 @@ func (c *cli) sayStarted(s *server) {
 	fmt.Fprintf(c.stderr, "agentgw: made a first key for everything; it is in %s\n", s.firstKeyFile)
 	if isTerminal(c.stderr) {
 		fmt.Fprintf(c.stderr, "agentgw: the key is %s\n", s.firstKey.Reveal())
+	}
+}
+
+func (c *cli) tellSupervisor(s *server, state string) {
+	if err := tellSupervisor(c.environ, state); err != nil {
+		s.log.Warn("systemd could not be told", "state", state, "error", err)
 	}
 }
 
@@ -108,6 +115,7 @@ func (c *cli) untilStopped(s *server, signals signals) error {
 			return exit(exitCannotRun, err)
 		case got := <-signals.stop:
 			s.log.Info("stopping", "signal", got.String())
+			c.tellSupervisor(s, stateStopping)
 			running = false
 		}
 	}
