@@ -2,6 +2,7 @@ package shared
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"strconv"
@@ -78,30 +79,55 @@ func batched(t *testing.T, url string) contender {
 	return contender{"agentgw", newCalls(store, "batched").call}
 }
 
-// pool runs the same scripts by go-redis' pool as it comes: one EVALSHA for each, and
+// pool runs the same jobs, by the same script, through go-redis' pool as it comes: one
+// EVALSHA for each, and
 // who tells something waits for it.
 type pool struct{ client *redis.Client }
 
 func pooled(t *testing.T, url string, size int) contender {
 	p := pool{connect(t, url, size)}
-	for _, s := range ratelimit.Scripts() {
-		if err := p.client.ScriptLoad(context.Background(), s.Text).Err(); err != nil {
-			t.Fatal(err)
-		}
+	if err := p.client.ScriptLoad(context.Background(), program.Text).Err(); err != nil {
+		t.Fatal(err)
 	}
 	return contender{fmt.Sprintf("the same scripts, go-redis' pool of %d", size), newCalls(p, fmt.Sprint("pooled", size)).call}
 }
 
 func (p pool) Ask(job ratelimit.Job) (ratelimit.Answer, error) {
-	args := append(make([]any, 0, 1+len(job.Args)), 0)
-	values, err := p.client.EvalSha(context.Background(), job.Script.SHA1, job.Keys, append(args, job.Args...)...).Int64Slice()
+	var numbers []byte
+	number := func(n int64) { numbers = binary.LittleEndian.AppendUint64(numbers, uint64(n)) }
+	args := make([]any, 1, 1+len(job.Args))
+	for _, a := range job.Args {
+		if text, ok := a.(string); ok {
+			args = append(args, text)
+		}
+	}
+	for _, n := range []int{int(job.Script.Number), len(job.Keys), len(job.Args) + 1 - len(args), len(args) - 1, 0} {
+		number(int64(n))
+	}
+	for _, a := range job.Args {
+		switch a := a.(type) {
+		case int:
+			number(int64(a))
+		case int64:
+			number(a)
+		}
+	}
+	args[0] = numbers
+	reply, err := p.client.EvalSha(context.Background(), program.SHA1, job.Keys, args...).StringSlice()
 	if err != nil {
 		return ratelimit.Answer{}, err
 	}
-	return ratelimit.Answer{Number: answers.Add(1), Values: values[1:]}, nil
+	values := make([]int64, len(reply[0])/8-2) // after how many they are, and the time
+	for i := range values {
+		values[i] = int64(binary.LittleEndian.Uint64([]byte(reply[0][16+8*i:])))
+	}
+	return ratelimit.Answer{Number: answers.Add(1), Values: values}, nil
 }
 
-var answers atomic.Int64
+var (
+	answers atomic.Int64
+	program = ratelimit.NewProgram("")
+)
 
 func (p pool) Tell(job ratelimit.Job) { _, _ = p.Ask(job) }
 

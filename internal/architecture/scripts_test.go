@@ -75,7 +75,7 @@ func TestScriptsStandInOneFolderCatches(t *testing.T) {
 	for path, text := range map[string]string{
 		"internal/ratelimit/queries/decide.lua":   "redis.call('TIME')",
 		"internal/ratelimit/redisstore/a_test.go": "redis.call('GET', 'now')",
-		"internal/ratelimit/redisstore/send.go":   "pipe.EvalSha(ended, script.SHA1, keys, args...)",
+		"internal/ratelimit/redisstore/send.go":   "pipe.Do(ended, command(program.SHA1, jobs, deadline)...)",
 		"internal/ratelimit/redisstore/errors.go": "// what redis calls an error",
 	} {
 		if found := commandsIn(path, text); len(found) != 0 {

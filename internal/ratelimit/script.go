@@ -4,49 +4,69 @@ import (
 	"crypto/sha1" // not for secrecy: it is how Redis names a script
 	"embed"
 	"encoding/hex"
+	"strings"
 )
 
-// Script is what a store runs in one step. Its first argument is the deadline, which
-// the store adds; and so is the first number of what it returns, the store's time in
-// microseconds, negative if the script came after the deadline and did nothing.
+// Script is one of the things that a store can be asked to do in one step. What it
+// returns are integers; the first is the store's time in microseconds.
 type Script struct {
 	Name string
-	Text string
-	SHA1 string // of Text, in hexadecimal: what Redis calls it by
+	// Number is that of the script among those that the Program runs.
+	Number int64
 }
 
 //go:embed queries/*.lua
 var queries embed.FS
 
 var (
-	decideScript   = newScript("decide", "bucket", "slots", "window")
-	refundScript   = newScript("refund", "bucket", "window")
-	lookScript     = newScript("look", "bucket")
-	countScript    = newScript("count", "bucket", "window")
+	scripts []*Script // in the order of their numbers
+
+	decideScript   = newScript("decide")
+	refundScript   = newScript("refund")
+	lookScript     = newScript("look")
+	countScript    = newScript("count")
 	releaseScript  = newScript("release")
-	renewScript    = newScript("renew", "bucket", "slots")
-	replicasScript = newScript("replicas", "bucket", "slots")
+	renewScript    = newScript("renew")
+	replicasScript = newScript("replicas")
 	probeScript    = newScript("probe")
 )
 
-// newScript puts a script together of what it begins with and itself. All begin with
-// the time.
-func newScript(name string, parts ...string) *Script {
-	text := ""
-	for _, part := range append(append([]string{"clock"}, parts...), name) {
-		b, err := queries.ReadFile("queries/" + part + ".lua")
-		if err != nil {
-			panic(err) // it is in the binary, or the binary was not built
-		}
-		text += string(b)
-	}
-	sum := sha1.Sum([]byte(text))
-	return &Script{Name: name, Text: text, SHA1: hex.EncodeToString(sum[:])}
+func newScript(name string) *Script {
+	s := &Script{Name: name, Number: int64(len(scripts) + 1)}
+	scripts = append(scripts, s)
+	return s
 }
 
-// Scripts are all that a Shared has its store run.
-func Scripts() []*Script {
-	return []*Script{decideScript, refundScript, lookScript, countScript, releaseScript, renewScript, replicasScript, probeScript}
+// Program is all scripts, as the one that Redis is given. It runs many jobs at once: what
+// it takes to begin with a script is of the order of what it takes to decide a call.
+type Program struct {
+	Text string
+	SHA1 string // of Text, in hexadecimal: what Redis calls it by
+}
+
+// NewProgram is the one that a Shared has its store run, with a text before it, which is
+// for tests. How it is given jobs and how it replies queries/run.lua says.
+func NewProgram(before string) Program {
+	var text strings.Builder
+	text.WriteString(before)
+	for _, part := range []string{"clock", "args", "memory", "bucket", "slots", "window"} {
+		text.WriteString(query(part))
+	}
+	text.WriteString("local jobs = {}\n")
+	for _, s := range scripts {
+		text.WriteString("table.insert(jobs, function(KEYS)\n" + query(s.Name) + "end)\n")
+	}
+	text.WriteString(query("run"))
+	sum := sha1.Sum([]byte(text.String()))
+	return Program{Text: text.String(), SHA1: hex.EncodeToString(sum[:])}
+}
+
+func query(name string) string {
+	b, err := queries.ReadFile("queries/" + name + ".lua")
+	if err != nil {
+		panic(err) // it is in the binary, or the binary was not built
+	}
+	return string(b)
 }
 
 // Probe is a job that finds out whether a store can be asked.

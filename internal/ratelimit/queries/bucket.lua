@@ -2,12 +2,6 @@
 -- alone: tostring would round them to 14 digits.
 local floor, min, max = math.floor, math.min, math.max
 
-local read = 1
-local function arg()
-	read = read + 1
-	return tonumber(ARGV[read])
-end
-
 local function quotient(a, b)
 	return (a - a % b) / b
 end

@@ -3,7 +3,7 @@
 --
 -- KEYS   the key's bucket, that of its free refusals, the tenant's or that of a caller who
 --        has none, that of the key at the service, the tenant's slots, the service's slots, and those of the rules
--- ARGV   the deadline; how (below); the lease: for how long, and its id; whether the
+-- ARGV   how (below); the lease: for how long, and its id; whether the
 --        replica itself has no slot; of the key what it owes (0 nothing, 1 a token, 2
 --        it has paid, with mark and changes), its limit, and that of free refusals; the
 --        limits of tenant and of key at service; the caps of tenant and service, -1
@@ -16,12 +16,12 @@
 --
 -- A limit is interval, burst and age. An interval of 0 is none.
 -- How: all; the tokens; nothing; the slots; the tokens of who has slots.
+needsRoom()
 local all, tokens, nothing, slots, paid = 1, 2, 3, 4, 5
 local admitted, byKey, byRate, bySlots, byKeyForSlots, queued = 0, 1, 2, 3, 4, 5
 
 local how, lease = arg(), arg()
-read = read + 1
-local id = ARGV[read]
+local id = textArg()
 local starved = arg() == 1
 local owes, marked, changes = arg(), arg(), arg()
 local key = open(KEYS[1], arg(), arg(), arg())

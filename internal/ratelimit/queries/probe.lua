@@ -2,7 +2,7 @@
 -- use.
 --
 -- KEYS   any
--- ARGV   the deadline
 -- reply  the time
+needsRoom()
 redis.call('SET', KEYS[1], '1', 'PX', '1000')
 return {now}

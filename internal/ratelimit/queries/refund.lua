@@ -1,7 +1,7 @@
 -- Gives back what a call has taken that waited for a slot, and is not to run after all.
 --
 -- KEYS   as those of decide
--- ARGV   the deadline; whether it was refused, and not left by its caller; the limit of
+-- ARGV   whether it was refused, and not left by its caller; the limit of
 --        its key's free refusals; of key, tenant and key at service each whether it has
 --        paid, with mark and changes; the number of rules, and of each its window, what it counted, and in
 --        which window

@@ -28,7 +28,8 @@ func TestContractOfOneReplica(t *testing.T) {
 	mini := miniredis.RunT(t)
 	clock := clockwork.NewFakeClock()
 	store := open(t, "redis://"+mini.Addr(), clock)
-	limitertest.RunOf(t, 400, func(tb limitertest.TB) limitertest.Subject { return subject(tb, mini, clock, store, false) })
+	store.TestingOnlyStruct()
+	limitertest.RunOf(t, 50, func(tb limitertest.TB) limitertest.Subject { return subject(tb, mini, clock, store, false) })
 }
 
 // TestContractOnRedis: what replicas share decides as the limiter of one process does, on a real server, whose clock is set for the scripts

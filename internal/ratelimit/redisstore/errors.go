@@ -51,6 +51,7 @@ func reasonOf(err error) *Error {
 	var said redis.Error
 	var network net.Error
 	switch {
+	case errors.Is(err, errReply):
 	case errors.As(err, &said):
 		word, _, _ := strings.Cut(err.Error(), " ")
 		switch word {
@@ -67,8 +68,9 @@ func reasonOf(err error) *Error {
 		case "ERR", "WRONGTYPE":
 			e.Reason = Script
 		}
-		// Of a script that failed at a command Redis quotes that one's error.
-		for word, reason := range map[string]Reason{"OOM ": Memory, "READONLY ": ReadOnly, "MISCONF ": Memory} {
+		// Of a script that failed at a command Redis quotes that one's error. And of many
+		// arguments it does not read from who has not said the password it says what it may.
+		for word, reason := range map[string]Reason{"OOM ": Memory, "READONLY ": ReadOnly, "MISCONF ": Memory, "unauthenticated": Denied} {
 			if e.Reason == Script && strings.Contains(err.Error(), word) {
 				e.Reason = reason
 			}

@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"errors"
+	"slices"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
@@ -58,7 +59,7 @@ func (l *lane) run(batch []*job) {
 	l.exchange(sent)
 	var unknown []*job
 	for _, j := range sent {
-		if isNoScript(j.cmd.Err()) {
+		if isNoScript(j.err) {
 			unknown = append(unknown, j)
 			continue
 		}
@@ -75,44 +76,46 @@ func (l *lane) run(batch []*job) {
 	}
 }
 
+// exchange has the jobs run, in commands of a few together: so Redis runs some while others
+// are read from the wire.
 func (l *lane) exchange(jobs []*job) {
-	pipe := l.client.Pipeline()
 	offset := l.offset.microseconds()
-	for _, j := range jobs {
-		deadline := int64(0)
-		if !j.again && offset != 0 {
-			deadline = j.deadline/1000 + offset
+	deadline := func(j *job) int64 {
+		if j.again || offset == 0 {
+			return 0
 		}
-		args := make([]any, 0, 1+len(j.Args))
-		args = append(append(args, deadline), j.Args...)
-		j.cmd = pipe.EvalSha(l.store.ended, l.store.script(j.Script).SHA1, j.Keys, args...)
+		return j.deadline/1000 + offset
+	}
+	pipe := l.client.Pipeline()
+	var sent []*redis.Cmd
+	for some := range slices.Chunk(jobs, together) {
+		sent = append(sent, pipe.Do(l.store.ended, command(l.store.program.SHA1, some, deadline)...))
 	}
 	_, _ = pipe.Exec(l.store.ended) // each has its own error
+	for some := range slices.Chunk(jobs, together) {
+		reply, err := sent[0].Slice()
+		read(some, reply, err)
+		sent = sent[1:]
+	}
 }
 
-// load gives Redis the scripts, as after a restart, a failover or SCRIPT FLUSH.
+// load gives Redis the program, as after a restart, a failover or SCRIPT FLUSH.
 func (l *lane) load() {
-	pipe := l.client.Pipeline()
-	for _, script := range ratelimit.Scripts() {
-		pipe.ScriptLoad(l.store.ended, l.store.script(script).Text)
-	}
-	_, _ = pipe.Exec(l.store.ended) // what is missing then says so again
+	_ = l.client.ScriptLoad(l.store.ended, l.store.program.Text).Err() // if it is missing then, that is said again
 }
 
 // settle hands a job's answer to whoever waits for it, or keeps a told one that was not
 // run.
 func (l *lane) settle(j *job) {
-	values, err := j.cmd.Int64Slice()
-	j.err = nil // of the time before, if it is told again
+	values, err := j.values, j.err
+	j.err = nil
 	switch {
 	case errors.Is(err, redis.Nil):
 		j.err = &Error{Reason: Other, Err: err}
 	case err != nil:
 		j.err = reasonOf(err)
-	case len(values) == 0 || values[0] < 0:
-		if len(values) > 0 {
-			l.offset.learn(-values[0], l.store.nanos.Nanos())
-		}
+	case values[0] < 0:
+		l.offset.learn(-values[0], l.store.nanos.Nanos())
 		j.err = &Error{Reason: Late}
 	default:
 		l.offset.learn(values[0], l.store.nanos.Nanos())

@@ -49,6 +49,7 @@ type Options struct {
 
 const (
 	manyJobs   = 128  // in one pipeline
+	together   = 32   // in one command: Redis does nothing else meanwhile
 	waitingMax = 4096 // jobs that wait to be sent
 	toldMax    = 1 << 16
 	failures   = 5 // in a row, after which the store counts as away
@@ -76,7 +77,7 @@ type Store struct {
 	mode     sync.Mutex   // over telling of it
 	saidAway bool
 
-	testingOnlyScript func(*ratelimit.Script) *ratelimit.Script // nil: scripts are run as they are
+	program ratelimit.Program
 }
 
 // job is one that somebody waits for.
@@ -87,8 +88,8 @@ type job struct {
 	answer   ratelimit.Answer
 	err      error
 	done     chan struct{}
-	again    bool // it is told, not asked
-	cmd      *redis.Cmd
+	again    bool    // it is told, not asked
+	values   []int64 // that Redis replied
 }
 
 const (
@@ -122,7 +123,7 @@ func Open(o Options) (*Store, error) {
 	parsed.PoolSize, parsed.MinIdleConns = 2, 0
 	parsed.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled} // which servers that know nothing of it log
 	parsed.DisableIdentity = true
-	s := &Store{options: o, nanos: ratelimit.NewClock(o.Clock)}
+	s := &Store{options: o, nanos: ratelimit.NewClock(o.Clock), program: ratelimit.NewProgram("")}
 	s.ended, s.end = context.WithCancel(context.Background())
 	s.only = s.open(redis.NewClient(parsed))
 	return s, nil
@@ -180,14 +181,6 @@ func (s *Store) tell(why error) {
 	} else {
 		s.options.Mode(nil)
 	}
-}
-
-// script is what is run of a script.
-func (s *Store) script(of *ratelimit.Script) *ratelimit.Script {
-	if s.testingOnlyScript != nil {
-		return s.testingOnlyScript(of)
-	}
-	return of
 }
 
 func isNoScript(err error) bool { return err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT") }

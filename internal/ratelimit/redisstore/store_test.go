@@ -298,7 +298,22 @@ func TestAStrangeKeyFailsAlone(t *testing.T) {
 	if _, outcome := r.admit("t", 0); outcome != ratelimit.Admitted {
 		t.Fatal(outcome)
 	}
-	if n := r.store.Failures()[redisstore.Script]; n != 20 || r.store.Away() {
+	var crowd sync.WaitGroup // of which many go in one command
+	for i := range 200 {
+		crowd.Go(func() {
+			tenant, want := "strange", ratelimit.Unavailable
+			if i%2 == 0 {
+				tenant, want = "t", ratelimit.Admitted
+			}
+			ticket, outcome := r.admit(tenant, 1000)
+			if outcome != want {
+				t.Errorf("%s: %v", tenant, outcome)
+			}
+			ticket.Release()
+		})
+	}
+	crowd.Wait()
+	if n := r.store.Failures()[redisstore.Script]; n != 120 || r.store.Away() {
 		t.Errorf("%d failures, away %v", n, r.store.Away())
 	}
 }

@@ -1,0 +1,111 @@
+package redisstore
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+// said is what Redis replied to one job of many, as it would have to that job alone.
+type said string
+
+func (s said) Error() string { return string(s) }
+
+// RedisError has it be sorted as go-redis' own are.
+func (said) RedisError() {}
+
+var errReply = errors.New("the reply is not one of the program")
+
+// command is what has the jobs run at once. A deadline is in microseconds by the server's
+// clock, 0 for none. See ratelimit's queries/run.lua.
+func command(sha1 string, jobs []*job, deadline func(*job) int64) []any {
+	keys, texts := 0, 0
+	for _, j := range jobs {
+		keys += len(j.Keys)
+		for _, a := range j.Args {
+			if _, ok := a.(string); ok {
+				texts++
+			}
+		}
+	}
+	args := make([]any, 4+keys, 4+keys+texts)
+	args[0], args[1], args[2] = "evalsha", sha1, keys
+	numbers := make([]byte, 0, 256*len(jobs))
+	at := 3
+	for _, j := range jobs {
+		for i := range j.Keys {
+			args[at] = &j.Keys[i]
+			at++
+		}
+		var own int
+		head := len(numbers)
+		numbers = append(numbers, make([]byte, 5*8)...)
+		for _, a := range j.Args {
+			switch a := a.(type) {
+			case int:
+				numbers = binary.LittleEndian.AppendUint64(numbers, uint64(a))
+			case int64:
+				numbers = binary.LittleEndian.AppendUint64(numbers, uint64(a))
+			case string:
+				args = append(args, a)
+				own++
+			default:
+				panic(fmt.Sprintf("an argument of %s is of type %T", j.Script.Name, a))
+			}
+		}
+		for i, n := range [5]int64{j.Script.Number, int64(len(j.Keys)), int64(len(j.Args) - own), int64(own), deadline(j)} {
+			binary.LittleEndian.PutUint64(numbers[head+8*i:], uint64(n))
+		}
+	}
+	args[at] = numbers
+	return args
+}
+
+// read hands each of the jobs its part of the reply to a command. What is wrong with all
+// of it is every one's error.
+func read(jobs []*job, reply []any, err error) {
+	var numbers string
+	if err == nil {
+		ok := len(reply) > 0
+		if ok {
+			numbers, ok = reply[0].(string)
+		}
+		if !ok {
+			err = errReply
+		}
+	}
+	failed := 0
+	for _, j := range jobs {
+		j.values, j.err = nil, err
+		if err != nil {
+			continue
+		}
+		n, rest, ok := next(numbers)
+		switch {
+		case ok && n == -1 && failed+1 < len(reply):
+			failed++
+			numbers = rest
+			j.err = said(fmt.Sprint(reply[failed]))
+		case ok && n > 0 && int64(len(rest)) >= 8*n:
+			j.values = make([]int64, n)
+			for i := range j.values {
+				j.values[i], rest, _ = next(rest)
+			}
+			numbers = rest
+		default:
+			err = errReply
+			j.err = err
+		}
+	}
+}
+
+// next is the first integer of those that follow each other in s.
+func next(s string) (n int64, rest string, ok bool) {
+	if len(s) < 8 {
+		return 0, s, false
+	}
+	for i := range 8 {
+		n |= int64(s[i]) << (8 * i)
+	}
+	return n, s[8:], true
+}
