@@ -88,11 +88,11 @@ func (l *lane) exchange(jobs []*job) {
 	}
 	pipe := l.client.Pipeline()
 	var sent []*redis.Cmd
-	for some := range slices.Chunk(jobs, together) {
+	for some := range slices.Chunk(jobs, l.store.together) {
 		sent = append(sent, pipe.Do(l.store.ended, command(l.store.program.SHA1, some, deadline)...))
 	}
 	_, _ = pipe.Exec(l.store.ended) // each has its own error
-	for some := range slices.Chunk(jobs, together) {
+	for some := range slices.Chunk(jobs, l.store.together) {
 		reply, err := sent[0].Slice()
 		read(some, reply, err)
 		sent = sent[1:]

@@ -49,7 +49,7 @@ type Options struct {
 
 const (
 	manyJobs   = 128  // in one pipeline
-	together   = 32   // in one command: Redis does nothing else meanwhile
+	oneCommand = 32   // of them in one command: Redis does nothing else meanwhile
 	waitingMax = 4096 // jobs that wait to be sent
 	toldMax    = 1 << 16
 	failures   = 5 // in a row, after which the store counts as away
@@ -77,7 +77,8 @@ type Store struct {
 	mode     sync.Mutex   // over telling of it
 	saidAway bool
 
-	program ratelimit.Program
+	program  ratelimit.Program
+	together int // jobs in one command, whose keys must all lie on one server
 }
 
 // job is one that somebody waits for.
@@ -123,7 +124,7 @@ func Open(o Options) (*Store, error) {
 	parsed.PoolSize, parsed.MinIdleConns = 2, 0
 	parsed.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled} // which servers that know nothing of it log
 	parsed.DisableIdentity = true
-	s := &Store{options: o, nanos: ratelimit.NewClock(o.Clock), program: ratelimit.NewProgram("")}
+	s := &Store{options: o, nanos: ratelimit.NewClock(o.Clock), program: ratelimit.NewProgram(""), together: oneCommand}
 	s.ended, s.end = context.WithCancel(context.Background())
 	s.only = s.open(redis.NewClient(parsed))
 	return s, nil
