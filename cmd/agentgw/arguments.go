@@ -40,6 +40,16 @@ func oneArgument(name string) cobra.PositionalArgs {
 	}
 }
 
+// atLeastOne asks for the argument of that name, once or more.
+func atLeastOne(name string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return fmt.Errorf("%s is missing: %s", name, cmd.UseLine())
+		}
+		return nil
+	}
+}
+
 // atMostOne takes the argument of that name or none.
 func atMostOne(name string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {

@@ -63,6 +63,22 @@ func (c *cli) receiptsFolder(cmd *cobra.Command) (string, error) {
 	return folder, nil
 }
 
+// receiptsFolders are those of the given paths, or that of the settings.
+func (c *cli) receiptsFolders(cmd *cobra.Command, paths []string) (folders []string, err error) {
+	if len(paths) == 0 {
+		folder, err := c.receiptsFolder(cmd)
+		return []string{folder}, err
+	}
+	for _, path := range paths {
+		folder, err := receipts.Folder(path)
+		if err != nil {
+			return nil, exit(exitCannotRun, err)
+		}
+		folders = append(folders, folder)
+	}
+	return folders, nil
+}
+
 func (c *cli) receiptsShowCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -26,7 +27,7 @@ func (c *cli) receiptsExportCommand() *cobra.Command {
 		q                         receipts.Query
 	)
 	cmd := &cobra.Command{
-		Use:   "export --tenant TENANT --out FILE",
+		Use:   "export --tenant TENANT --out FILE [DATA...]",
 		Short: "Write a tenant's receipts to a file that can be verified alone",
 		Long: `Write the records of one tenant, up to the newest signature, to a file that is verified
 alone, with the log's key. It shows nothing of other tenants, not even how much they call:
@@ -39,9 +40,12 @@ With them it is a selection: of the tenant's other records it shows how many the
 
 It reads the whole log, and the signing key of the data folder; a gateway may be running.
 FILE must not be there; it appears once it is whole. Exits with 1 where the tenant has no
-receipt.`,
-		Args: noArguments(""),
-		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+receipt.
+
+DATA are other data folders than that of the settings, as those of a fleet: FILE is then a
+folder, which gets a file for each log that has receipts of the tenant. They are verified at
+once, by the keys of all logs.`,
+		RunE: func(cmd *cobra.Command, logs []string) (err error) {
 			keep, err := exportFilter(q, since, until, time.Now())
 			switch {
 			case err != nil:
@@ -51,6 +55,14 @@ receipt.`,
 			case out == "":
 				return exit(exitUsage, errors.New("export needs --out: the file to write"))
 			}
+			if !strings.Contains(tenant, ":") {
+				tenant = "tenant:" + tenant
+			}
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			if len(logs) > 0 {
+				return c.exportLogs(ctx, logs, tenant, keep, out, asJSON)
+			}
 			data, err := c.dataFolder(cmd)
 			if err != nil {
 				return err
@@ -58,11 +70,6 @@ receipt.`,
 			if err := noFolder(data); err != nil {
 				return exit(exitCannotRun, err)
 			}
-			if !strings.Contains(tenant, ":") {
-				tenant = "tenant:" + tenant
-			}
-			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
-			defer stop()
 			done, err := receipts.Export(ctx, data, tenant, keep, out, c.progress())
 			switch {
 			case errors.Is(err, receipts.ErrNoTenant):
@@ -78,12 +85,7 @@ receipt.`,
 					*receipts.Exported
 				}{out, tenant, done})
 			}
-			gone := ""
-			if done.Pruned > 0 {
-				gone = fmt.Sprintf("; %d were removed by retention (pruned)", done.Pruned)
-			}
-			_, err = fmt.Fprintf(c.stdout, "%s: %d of the %d records of %s%s\n", out, done.Shown, done.Size, printable(tenant), gone)
-			return err
+			return c.sayExported(out, tenant, done)
 		},
 	}
 	fs := cmd.Flags()
@@ -95,6 +97,41 @@ receipt.`,
 	fs.BoolVar(&asJSON, "json", false, "print as JSON")
 	addHomeFlags(cmd)
 	return cmd
+}
+
+// exportLogs is export of several logs.
+func (c *cli) exportLogs(ctx context.Context, logs []string, tenant string, keep func(*receipts.Record) bool, out string, asJSON bool) error {
+	list, err := exportSeveral(ctx, logs, tenant, keep, out, c.progress())
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		return exit(exitCannotRun, fmt.Errorf("--out %s: %w; files that are there are not written over", out, err))
+	case err != nil:
+		return exit(exitCannotRun, err)
+	case !slices.ContainsFunc(list, func(e oneExport) bool { return e.Exported != nil }):
+		return exit(exitNotHold, fmt.Errorf("%s: %w", tenant, receipts.ErrNoTenant))
+	case asJSON:
+		return c.printJSON(list)
+	}
+	for _, e := range list {
+		if e.Exported == nil {
+			_, err = fmt.Fprintf(c.stdout, "%s: no receipt of %s\n", e.Log, printable(tenant))
+		} else {
+			err = c.sayExported(e.Out, tenant, e.Exported)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *cli) sayExported(out, tenant string, done *receipts.Exported) error {
+	gone := ""
+	if done.Pruned > 0 {
+		gone = fmt.Sprintf("; %d were removed by retention (pruned)", done.Pruned)
+	}
+	_, err := fmt.Fprintf(c.stdout, "%s: %d of the %d records of %s%s\n", out, done.Shown, done.Size, printable(tenant), gone)
+	return err
 }
 
 // exportFilter is which records are to be shown; nil is all.
@@ -134,31 +171,6 @@ func openExport(path string) (f *os.File, ok bool) {
 		return nil, false
 	}
 	return f, true
-}
-
-func (c *cli) verifyExport(f *os.File, vkey string, anchor []byte, asJSON bool) error {
-	info, err := f.Stat()
-	if err != nil {
-		return exit(exitCannotRun, err)
-	}
-	report, err := receipts.VerifyExport(f, info.Size(), vkey, anchor, c.progress())
-	switch {
-	case errors.Is(err, receipts.ErrUsage):
-		return exit(exitUsage, err)
-	case err != nil:
-		return exit(exitCannotRun, err)
-	case asJSON:
-		err = c.printJSON(report)
-	default:
-		err = printExport(c.stdout, report)
-	}
-	if err != nil {
-		return exit(exitCannotRun, err)
-	}
-	if code := report.Verdict.ExitCode(); code != exitDone {
-		return exit(code, nil)
-	}
-	return nil
 }
 
 func printExport(out io.Writer, r *receipts.ExportReport) error {

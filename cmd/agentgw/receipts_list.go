@@ -26,10 +26,10 @@ func (c *cli) receiptsListCommand() *cobra.Command {
 		asJSON       bool
 		q            receipts.Query
 		since, until string
-		cursor       uint64
+		cursor       string
 	)
 	cmd := &cobra.Command{
-		Use:   "list",
+		Use:   "list [PATH...]",
 		Short: "List the newest receipts",
 		Long: `List the newest receipts, the newest last, one line for each attempt: how it ended or
 why it was refused, or its intent while it runs. A summary, of refusals that were too many
@@ -37,9 +37,11 @@ to be recorded one by one, is one line too, and says how many; and so is a gap, 
 that were answered while no receipt could be written. --json prints an array of the records.
 
 --oldest lists from the oldest on. Where there are more than --limit, standard error says
-with what --cursor the next ones are listed.`,
-		Args: noArguments(""),
-		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+with what --cursor the next ones are listed.
+
+PATH is another data folder than that of the settings, or a copy of one. Of several, as
+those of a fleet, the receipts are listed as if they were of one, by their time.`,
+		RunE: func(cmd *cobra.Command, paths []string) (err error) {
 			now := time.Now()
 			if q.From, err = parseMoment("--since", since, now); err != nil {
 				return exit(exitUsage, err)
@@ -64,30 +66,33 @@ with what --cursor the next ones are listed.`,
 			if err := checkDecision(q.Decision); err != nil {
 				return exit(exitUsage, err)
 			}
-			folder, err := c.receiptsFolder(cmd)
+			folders, err := c.receiptsFolders(cmd, paths)
 			if err != nil {
 				return err
 			}
+			from, err := cursors(cursor, len(folders))
+			if err != nil {
+				return exit(exitUsage, err)
+			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
-			q.Cursor = cursor
-			page, err := receipts.List(ctx, folder, q)
+			rows, more, err := listOf(ctx, folders, q, from)
 			if err != nil {
 				return exit(exitCannotRun, err)
 			}
 			if !q.Oldest {
-				slices.Reverse(page.Receipts)
+				slices.Reverse(rows)
 			}
 			if asJSON {
-				err = printRows(c.stdout, page.Receipts)
+				err = printRows(c.stdout, rows)
 			} else {
-				err = c.tabulate(page.Receipts)
+				err = c.tabulate(rows)
 			}
-			if err == nil && len(page.Receipts) == 0 {
+			if err == nil && len(rows) == 0 {
 				_, err = fmt.Fprintln(c.stderr, "no receipt matches")
 			}
-			if err == nil && page.Next > 0 {
-				_, err = fmt.Fprintf(c.stderr, "there are more: --cursor %d\n", page.Next)
+			if err == nil && more != "" {
+				_, err = fmt.Fprintf(c.stderr, "there are more: --cursor %s\n", more)
 			}
 			return err
 		},
@@ -103,7 +108,7 @@ with what --cursor the next ones are listed.`,
 	fs.StringVar(&until, "until", "", "only before this time (as --since)")
 	fs.IntVar(&q.Limit, "limit", 50, "at most so many; 0: all")
 	fs.BoolVar(&q.Oldest, "oldest", false, "the oldest, and not the newest")
-	fs.Uint64Var(&cursor, "cursor", 0, "go on where a list ended")
+	fs.StringVar(&cursor, "cursor", "", "go on where a list ended")
 	fs.BoolVar(&asJSON, "json", false, "print as JSON")
 	addHomeFlags(cmd)
 	return cmd

@@ -350,7 +350,7 @@ func TestReceiptsList(t *testing.T) {
 			t.Errorf("%q is missing:\n%s", want, out)
 		}
 	}
-	for _, args := range [][]string{{"--limit", "-1"}, {"--decision", "maybe"}, {"--since", "yesterday"}, {"--since", "2026-13-01"}, {"extra"}} {
+	for _, args := range [][]string{{"--limit", "-1"}, {"--decision", "maybe"}, {"--since", "yesterday"}, {"--since", "2026-13-01"}, {"--cursor", "x"}, {"--cursor", "1,2"}} {
 		b.want(exitUsage, append([]string{"receipts", "list"}, args...)...)
 	}
 	_, errs := b.want(exitUsage, "receipts", "list", "--code", "outcome_unkown")

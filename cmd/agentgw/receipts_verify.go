@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -16,12 +15,12 @@ import (
 
 func (c *cli) receiptsVerifyCommand() *cobra.Command {
 	var (
-		asJSON           bool
-		vkeyFile, anchor string
-		opened           openedParams
+		asJSON             bool
+		vkeyFiles, anchors []string
+		opened             openedParams
 	)
 	cmd := &cobra.Command{
-		Use:   "verify PATH --vkey FILE [--anchor FILE]",
+		Use:   "verify PATH... --vkey FILE... [--anchor FILE]...",
 		Short: "Prove offline that no receipt was altered, and up to an anchor that none is missing",
 		Long: `Prove offline, with the verifier key alone, that no receipt was altered, reordered or
 inserted and, up to an anchor, that none is missing. PATH is a data folder, a copy of one
@@ -35,66 +34,67 @@ checkpoint" printed, or with the checkpoint at the end of a tenant's proof; both
 something only if they were kept where whoever could change the log could not change
 them. A key inside the log is shown and never trusted.
 
+Several logs, as those of a fleet, are verified at once: --vkey is given for each, or is a file
+with a line for each, and --anchor likewise. Which is whose is told by their names. The report
+is of each and of all together; it names those that ended without a seal, and the keys whose
+log is not among them. The exit code is the worst of all: 1, 2, 3, 4, 0, in this order.
+
 Exits with 0 where all holds up to the anchor, 1 where something does not hold, 2 where
 the key is not the log's, 3 where the log cannot be read or there is none, and 4 where all holds but it is
 not proven that nothing is missing: no anchor, a selection, or the log itself declares gaps.`,
-		Args: oneArgument("PATH"),
+		Args: atLeastOne("PATH"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if vkeyFile == "" {
-				return exit(exitUsage, errors.New("verify needs --vkey FILE: the verifier key, from where the log's keeper cannot change it"))
-			}
-			vkey, err := os.ReadFile(vkeyFile)
+			vkeys, err := readKeys(vkeyFiles)
 			if err != nil {
-				return exit(exitCannotRun, fmt.Errorf("--vkey: %w", err))
+				return err
+			}
+			pinned, err := readAnchors(anchors)
+			if err != nil {
+				return err
 			}
 			given, err := opened.read(cmd)
 			if err != nil {
 				return err
 			}
+			if len(args) > 1 || len(vkeys) > 1 || len(pinned) > 1 {
+				if given != nil {
+					return exit(exitUsage, errors.New("--salt and --params go with the proof of one receipt"))
+				}
+				return c.verifySeveral(args, vkeys, pinned, asJSON)
+			}
 			if proof, ok := readProof(args[0]); ok {
-				if cmd.Flags().Changed("anchor") {
+				if len(pinned) > 0 {
 					return exit(exitUsage, errors.New("a proof takes no --anchor: it ends with its own checkpoint"))
 				}
-				return c.verifyProof(proof, strings.TrimSpace(string(vkey)), given, asJSON)
+				return c.verifyProof(proof, vkeys[0], given, asJSON)
 			}
 			if given != nil {
 				return exit(exitUsage, errors.New("--salt and --params go with the proof of one receipt"))
 			}
-			var pinned []byte
-			if cmd.Flags().Changed("anchor") {
-				if pinned, err = os.ReadFile(anchor); err != nil {
-					return exit(exitCannotRun, fmt.Errorf("--anchor: %w", err))
-				}
-				// An empty file is an anchor that got lost, not none.
-				pinned = append([]byte{}, pinned...)
+			var anchor []byte
+			if len(pinned) > 0 {
+				anchor = pinned[0].signed
 			}
-			if export, ok := openExport(args[0]); ok {
-				defer func() { _ = export.Close() }()
-				return c.verifyExport(export, strings.TrimSpace(string(vkey)), pinned, asJSON)
-			}
-			report, err := receipts.Verify(args[0], strings.TrimSpace(string(vkey)), pinned, c.progress())
+			x := examine(args[0], vkeys[0], anchor, c.progress())
 			switch {
-			case errors.Is(err, receipts.ErrUsage):
-				return exit(exitUsage, err)
-			case err != nil:
-				return exit(exitCannotRun, err)
-			}
-			if asJSON {
-				err = c.printJSON(report)
-			} else {
-				err = printVerification(c.stdout, report)
+			case x.err != nil:
+				return exit(x.code, x.err)
+			case asJSON:
+				err = c.printJSON(x.found())
+			default:
+				err = x.print(c.stdout)
 			}
 			if err != nil {
 				return exit(exitCannotRun, err)
 			}
-			if code := report.Verdict.ExitCode(); code != exitDone {
-				return exit(code, nil)
+			if x.code != exitDone {
+				return exit(x.code, nil)
 			}
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&vkeyFile, "vkey", "", "file with the verifier key (required)")
-	cmd.Flags().StringVar(&anchor, "anchor", "", "file with a checkpoint that was kept elsewhere")
+	cmd.Flags().StringArrayVar(&vkeyFiles, "vkey", nil, "file with the verifier key (required); of several logs again for each, or a file with a line for each")
+	cmd.Flags().StringArrayVar(&anchors, "anchor", nil, "file with a checkpoint that was kept elsewhere; of several logs again for each")
 	cmd.Flags().StringVar(&opened.salt, "salt", "", "the salt of the receipt, as \"receipts open\" tells it")
 	cmd.Flags().StringVar(&opened.file, "params", "", "file with the bytes of the call's parameters, as they were sent")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
