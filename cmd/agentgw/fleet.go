@@ -41,7 +41,9 @@ func newFleet(settings *config.Settings, local *ratelimit.Local, replica string,
 		return nil, fmt.Errorf("%s: %w", settings.Place("AGENTGATE_REDIS_URL"), err)
 	}
 	f.store = store
-	f.limiter = ratelimit.NewShared(local, store, ratelimit.SharedOptions{Replica: replica, Away: ratelimit.PolicyOf(settings.LimitsOnStoreFailure)})
+	f.limiter = ratelimit.NewShared(local, store, ratelimit.SharedOptions{
+		Replica: replica, Away: ratelimit.PolicyOf(settings.LimitsOnStoreFailure), Divided: store.Divided(),
+	})
 	return f, nil
 }
 

@@ -17,7 +17,7 @@ const module = "agentgw/internal/"
 // decides knows nothing of what serves, and what stands alone can be read alone.
 var arrows = map[string][]string{
 	"admin":       {"config", "explain", "registry", "secret"},
-	"config":      {"literal", "secret"},
+	"config":      {"literal", "redisaddr", "secret"},
 	"delegation":  nil,
 	"explain":     nil,
 	"gateway":     {"config", "delegation", "explain", "identity", "literal", "oauth", "oidc", "ratelimit", "receipts", "redact", "registry", "rules", "tunnel", "vault", "websocket"},
@@ -29,7 +29,8 @@ var arrows = map[string][]string{
 	"oidc":        {"identity", "registry"},
 	"ratelimit":   nil,
 	"receipts":    nil,
-	"redisstore":  {"ratelimit"},
+	"redisaddr":   nil,
+	"redisstore":  {"ratelimit", "redisaddr"},
 	"redact":      nil,
 	"registry":    {"literal"},
 	"rules":       {"registry"},

@@ -4,13 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"net/url"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 
 	"agentgw/internal/literal"
+	"agentgw/internal/redisaddr"
 )
 
 // judge checks what no setting can be wrong about alone.
@@ -28,25 +28,23 @@ func (l *loading) judge() {
 	l.callerRate()
 	l.addresses()
 	l.anchor()
-	if !s.RedisURL.Empty() && !isRedisURL(s.RedisURL.Reveal()) {
-		l.blame("REDIS_URL", errNotRedis) // which is not quoted: it may hold a password
+	if !s.RedisURL.Empty() {
+		if err := checkRedis(s.RedisURL.Reveal()); err != nil {
+			l.blame("REDIS_URL", err) // which does not quote it: it may hold a password
+		}
 	}
 	if !s.DatabaseURL.Empty() {
 		l.blame("DATABASE_URL", errNotBuilt)
 	}
 }
 
-var errNotRedis = errors.New("is not redis://[user:password@]host:port[/db], or rediss:// for TLS")
-
-// isRedisURL reports whether a text is the address of a Redis.
-func isRedisURL(text string) bool {
-	u, err := url.Parse(text)
-	if err != nil || u.Scheme != "redis" && u.Scheme != "rediss" || u.Hostname() == "" || u.RawQuery != "" || u.Fragment != "" {
-		return false
+// checkRedis says what is wrong with where a Redis is, and with the files that it names.
+func checkRedis(text string) error {
+	address, err := redisaddr.Parse(text)
+	if err == nil {
+		_, err = address.Config()
 	}
-	db := strings.TrimPrefix(u.Path, "/")
-	_, err = strconv.ParseUint(db, 10, 16)
-	return db == "" || err == nil
+	return err
 }
 
 // errNotBuilt refuses what would otherwise look as if it were shared while each

@@ -284,7 +284,7 @@ func TestRefused(t *testing.T) {
 		{nil, nil, []config.Setting{in("rate_key_rp", "1")}, `r.yaml:4:3: server.rate_key_rp: there is no such setting; did you mean rate_key_rps?`},
 		{nil, nil, []config.Setting{in("registry", "x")}, `r.yaml:4:3: server.registry: a registry cannot say where it lies itself`},
 		{nil, []string{"AGENTGATE_LOG_LEVEL=INFO"}, nil, `environment: AGENTGATE_LOG_LEVEL: "INFO" is none of debug, info, warn, error; did you mean info?`},
-		{nil, []string{"AGENTGATE_REDIS_URL=http://:s3cr3t@[::1]:6379"}, nil, `environment: AGENTGATE_REDIS_URL: is not redis://[user:password@]host:port[/db], or rediss:// for TLS`},
+		{nil, []string{"AGENTGATE_REDIS_URL=http://:s3cr3t@[::1]:6379"}, nil, `environment: AGENTGATE_REDIS_URL: is not redis://[user:password@]host:port[/db], or rediss:// for TLS, nor redis+sentinel://host,host/MASTER or redis+cluster://host,host`},
 		{nil, nil, []config.Setting{in("database_url", "postgres://u:s3cr3t@d")}, `r.yaml:4:3: server.database_url: this version cannot share with other processes: leave it unset`},
 	}
 	for _, tt := range tests {

@@ -70,4 +70,9 @@ func query(name string) string {
 }
 
 // Probe is a job that finds out whether a store can be asked.
-func Probe() Job { return Job{Script: probeScript, Keys: []string{storePrefix + "{probe}"}} }
+func Probe() Job { return ProbeOf("probe") }
+
+// ProbeOf is a Probe of the part of a store that a tag leads to.
+func ProbeOf(tag string) Job {
+	return Job{Script: probeScript, Keys: []string{storePrefix + "{" + tag + "}:probe"}}
+}

@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"errors"
 	"sync/atomic"
 	"time"
 )
@@ -339,19 +340,24 @@ func (s *Shared) Counted(r *Rule, partition string, now int64) (used int64, left
 // It returns how many slots the store had lost. by is the store, in case it is to be
 // asked in another way.
 func (s *Shared) Renew(by Store) (lost int64, err error) {
+	var failed error // of one part of the store, which is no reason to leave out others
 	for _, job := range s.leases.renewals() {
 		answer, err := by.Ask(job)
-		if err != nil {
-			return lost, err
+		switch {
+		case err == nil:
+			lost += answer.Values[0]
+		case !errors.Is(err, ErrElsewhere):
+			failed = err
 		}
-		lost += answer.Values[0]
 	}
 	answer, err := by.Ask(Job{Script: replicasScript, Keys: []string{replicasName}, Args: []any{LeaseTime.Microseconds(), s.options.Replica}})
-	if err != nil {
-		return lost, err
+	switch {
+	case err == nil:
+		s.replicas.Store(max(1, answer.Values[0]))
+	case !errors.Is(err, ErrElsewhere):
+		failed = err
 	}
-	s.replicas.Store(max(1, answer.Values[0]))
-	return lost, nil
+	return lost, failed
 }
 
 // Replicas is how many lived when the store last told.

@@ -1,6 +1,9 @@
 package ratelimit
 
-import "time"
+import (
+	"errors"
+	"time"
+)
 
 // Job is one run of a script.
 type Job struct {
@@ -35,6 +38,9 @@ type Store interface {
 	// if it runs twice.
 	Tell(Job)
 }
+
+// ErrElsewhere is what a part of a store says of a job that another part is for.
+var ErrElsewhere = errors.New("another part of the store has that")
 
 // Policy is what holds for a limit while the store is away.
 type Policy uint8

@@ -24,6 +24,8 @@ type Server struct {
 	cmd  *exec.Cmd
 	t    testing.TB
 
+	password string // to run commands
+
 	mu   sync.Mutex
 	conn net.Conn // to run commands over; nil: none yet
 	read *bufio.Reader
@@ -34,21 +36,26 @@ type Server struct {
 // command line.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
-	s := &Server{t: t, bin: binary()}
+	s := &Server{t: t, bin: binary(), Addr: "127.0.0.1:" + freePort(t)}
 	if s.bin == "" || os.Getenv("SERVICES") == "off" {
 		t.Skip("no real Redis: neither redis-server nor valkey-server is on the path, or SERVICES=off")
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Addr = l.Addr().String()
-	_ = l.Close()
 	_, port, _ := net.SplitHostPort(s.Addr)
 	s.args = append([]string{"--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", t.TempDir()}, args...)
 	s.Again()
 	t.Cleanup(s.Stop)
 	return s
+}
+
+func freePort(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	return port
 }
 
 func binary() string {
@@ -132,6 +139,11 @@ func (s *Server) do(args ...string) (string, error) {
 		return "", err
 	}
 	s.read = bufio.NewReader(s.conn)
+	if s.password != "" {
+		if _, err := s.exchange([]string{"AUTH", s.password}); err != nil {
+			return "", err
+		}
+	}
 	return s.exchange(args)
 }
 

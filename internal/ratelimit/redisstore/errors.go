@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"net"
 	"strings"
@@ -16,21 +17,24 @@ type Reason string
 // The reasons. What Redis says is told by its first word, and by nothing of the rest:
 // that may hold a key.
 const (
-	Away       Reason = "away"       // it counts as away, and was not asked
-	Timeout    Reason = "timeout"    // no answer in time
-	Late       Reason = "late"       // it came to the job after its deadline, and did nothing
-	Overloaded Reason = "overloaded" // more jobs wait than may
-	Network    Reason = "network"    // no connection, or a broken one
-	ReadOnly   Reason = "readonly"   // a replica, as after a failover
-	Loading    Reason = "loading"    // it reads its data
-	Memory     Reason = "oom"        // it may keep no more
-	Moved      Reason = "moved"      // a part of a cluster that has not got the key
-	Denied     Reason = "denied"     // wrong password, or no right to the command
-	Script     Reason = "script"     // a script failed, as on a key of another type
+	Away       Reason = "away"        // it counts as away, and was not asked
+	Timeout    Reason = "timeout"     // no answer in time
+	Late       Reason = "late"        // it came to the job after its deadline, and did nothing
+	Overloaded Reason = "overloaded"  // more jobs wait than may
+	Network    Reason = "network"     // no connection, or a broken one
+	ReadOnly   Reason = "readonly"    // a replica, as after a failover
+	Loading    Reason = "loading"     // it reads its data
+	Memory     Reason = "oom"         // it may keep no more
+	Moved      Reason = "moved"       // a node of a Cluster that has not got the key, or not all of it
+	Down       Reason = "clusterdown" // a Cluster of which too much is away
+	Unnamed    Reason = "nomaster"    // Sentinels that know no master of that name
+	TLS        Reason = "tls"         // a certificate, or one of both sides that speaks no TLS
+	Denied     Reason = "denied"      // wrong password, or no right to the command
+	Script     Reason = "script"      // a script failed, as on a key of another type
 	Other      Reason = "other"
 )
 
-var allReasons = []Reason{Away, Timeout, Late, Overloaded, Network, ReadOnly, Loading, Memory, Moved, Denied, Script, Other}
+var allReasons = []Reason{Away, Timeout, Late, Overloaded, Network, ReadOnly, Loading, Memory, Moved, Down, Unnamed, TLS, Denied, Script, Other}
 
 // Error says why the store did not decide.
 type Error struct {
@@ -38,7 +42,16 @@ type Error struct {
 	Err    error
 }
 
-func (e *Error) Error() string { return "the shared limits cannot be asked: " + string(e.Reason) }
+func (e *Error) Error() string {
+	text := "the shared limits cannot be asked: " + string(e.Reason)
+	switch e.Reason {
+	case TLS:
+		text += ": " + e.Err.Error()
+	case Moved:
+		text += ": a node of a Cluster, whose URL begins with redis+cluster"
+	}
+	return text
+}
 
 // Unwrap returns the cause, which may quote what Redis said.
 func (e *Error) Unwrap() error { return e.Err }
@@ -52,6 +65,10 @@ func reasonOf(err error) *Error {
 	var network net.Error
 	switch {
 	case errors.Is(err, errReply):
+	case isTLS(err):
+		e.Reason = TLS
+	case err != nil && strings.Contains(err.Error(), "all sentinels specified") && errors.Is(err, redis.Nil):
+		e.Reason = Unnamed
 	case errors.As(err, &said):
 		word, _, _ := strings.Cut(err.Error(), " ")
 		switch word {
@@ -61,8 +78,10 @@ func reasonOf(err error) *Error {
 			e.Reason = Loading
 		case "OOM", "MISCONF":
 			e.Reason = Memory
-		case "MOVED", "ASK", "CLUSTERDOWN", "TRYAGAIN", "CROSSSLOT":
+		case "MOVED", "ASK", "TRYAGAIN", "CROSSSLOT":
 			e.Reason = Moved
+		case "CLUSTERDOWN":
+			e.Reason = Down
 		case "NOAUTH", "WRONGPASS", "NOPERM":
 			e.Reason = Denied
 		case "ERR", "WRONGTYPE":
@@ -81,6 +100,14 @@ func reasonOf(err error) *Error {
 		e.Reason = Network
 	}
 	return e
+}
+
+// isTLS reports whether an error is of TLS, or of its certificates.
+func isTLS(err error) bool {
+	var certificate *tls.CertificateVerificationError
+	var record tls.RecordHeaderError
+	var alert tls.AlertError
+	return errors.As(err, &certificate) || errors.As(err, &record) || errors.As(err, &alert)
 }
 
 // reasons counts decisions that the store did not make.

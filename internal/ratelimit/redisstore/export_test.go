@@ -1,17 +1,43 @@
 package redisstore
 
-import "agentgw/internal/ratelimit"
+import (
+	"fmt"
+	"strings"
+
+	"agentgw/internal/ratelimit"
+)
 
 // ClockName is the key that a server has its time from, in microseconds, for a Store
 // that was told to have TestingOnlyClock.
 const ClockName = "test:now"
+
+// ClockNames are the same of the nodes of a Cluster, each of which has one of them.
+func ClockNames() []string {
+	var names []string
+	for third := range 3 {
+		for i := 0; ; i++ {
+			name := fmt.Sprintf("{%d}:now", i)
+			if slotOf(name)/5462 == third {
+				names = append(names, name)
+				break
+			}
+		}
+	}
+	return names
+}
 
 // A server's clock cannot be set, and keys go by it. What stands here before the program has it see
 // a clock that can, and keeps keys for good: a script must not rely on it that a key is gone.
 const testingOnlyClock = `local real = redis
 local redis = {pcall = real.pcall, call = function(name, ...)
 	if name == 'TIME' then
-		return {0, real.call('GET', 'test:now')}
+		for _, name in ipairs({CLOCKS}) do
+			local at = real.pcall('GET', name) -- of another node's name it is an error
+			if type(at) == 'string' then
+				return {0, at}
+			end
+		end
+		return real.call(name, ...)
 	elseif name == 'PEXPIRE' then
 		return 1
 	elseif name == 'SET' then
@@ -23,7 +49,10 @@ end}
 `
 
 // TestingOnlyClock has scripts go by ClockName. It must come before all else.
-func (s *Store) TestingOnlyClock() { s.program = ratelimit.NewProgram(testingOnlyClock) }
+func (s *Store) TestingOnlyClock() {
+	clocks := "'" + strings.Join(append([]string{ClockName}, ClockNames()...), "', '") + "'"
+	s.program = ratelimit.NewProgram(strings.Replace(testingOnlyClock, "CLOCKS", clocks, 1))
+}
 
 // A stand-in for Redis has not all that Lua has there: this does with integers what
 // struct does. And it makes a key where Redis only looks whether there is room for one.

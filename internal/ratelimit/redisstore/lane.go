@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"context"
 	"errors"
 	"sync/atomic"
 	"time"
@@ -18,19 +19,51 @@ type lane struct {
 	client *redis.Client
 	jobs   chan *job
 	wake   chan struct{} // there is something told
+	ended  context.Context
+	end    context.CancelFunc
 
 	offset offset // of the server's clock
 	failed atomic.Int64
 	away   atomic.Bool
 	told   told
+
+	retired atomic.Bool // no slot of a Cluster leads here any more
+	since   atomic.Int64
 }
 
 // open begins to send to a server.
 func (s *Store) open(client *redis.Client) *lane {
 	l := &lane{store: s, client: client, jobs: make(chan *job, waitingMax), wake: make(chan struct{}, 1)}
+	l.ended, l.end = context.WithCancel(s.ended)
 	s.running.Add(1)
 	go l.send()
 	return l
+}
+
+// retire has a lane be one that no slot leads to. What it still has been told is told to
+// whom they lead now.
+func (l *lane) retire(now int64) {
+	l.since.Store(now)
+	l.retired.Store(true)
+	for _, j := range l.told.take(toldMax) {
+		l.keep(j)
+	}
+}
+
+// resume has a job wait again that was sent, and did not run.
+func (l *lane) resume(j *job) {
+	j.state.CompareAndSwap(isSent, isWaiting)
+	select {
+	case l.jobs <- j:
+		return
+	default:
+	}
+	if j.again {
+		l.keep(j)
+		return
+	}
+	j.err = &Error{Reason: Overloaded}
+	close(j.done)
 }
 
 func (l *lane) ask(of ratelimit.Job) (ratelimit.Answer, error) {
@@ -52,7 +85,7 @@ func (l *lane) ask(of ratelimit.Job) (ratelimit.Answer, error) {
 	case <-patience.Chan():
 		j.state.CompareAndSwap(isWaiting, isGivenUp)
 		return ratelimit.Answer{}, l.failure(&Error{Reason: Timeout})
-	case <-s.ended.Done():
+	case <-l.ended.Done():
 		return ratelimit.Answer{}, errAway
 	}
 	if j.err != nil {
@@ -84,8 +117,14 @@ func (l *lane) nudge() {
 	}
 }
 
-// keep has a job wait until it can be told again.
+// keep has a job wait until it can be told again, to whom it is to be told by now.
 func (l *lane) keep(j *job) {
+	if c := l.store.cluster; c != nil {
+		if to := c.lane(j.Job); to != nil && to != l {
+			l = to
+			defer l.nudge()
+		}
+	}
 	if !l.told.add(j) {
 		l.store.dropped.Add(1) // leases run out; what was counted later is lost
 	}
@@ -100,31 +139,47 @@ func (l *lane) failure(err error) error {
 		of = &Error{Reason: Other, Err: err}
 	}
 	s.byReason.count(of.Reason)
-	if of.Reason != Script && s.ended.Err() == nil && l.failed.Add(1) >= failures && l.away.CompareAndSwap(false, true) {
-		s.away.Add(1)
-		s.running.Add(1)
-		go l.probe(of)
+	if of.Reason == Script || of.Reason == Moved && s.cluster != nil {
+		return of
+	}
+	if s.cluster != nil {
+		s.cluster.stale.Store(true)
+	}
+	if s.ended.Err() == nil && l.failed.Add(1) >= failures {
+		l.goAway(of, false)
 	}
 	return of
 }
 
-// probe looks whether the server is back, until it is.
-func (l *lane) probe(why error) {
+// goAway has the server count as away, until it answers. soon: it may well answer now.
+func (l *lane) goAway(why error, soon bool) {
+	if l.away.CompareAndSwap(false, true) {
+		l.store.away.Add(1)
+		l.store.running.Add(1)
+		go l.probe(why, soon)
+	}
+}
+
+// probe looks whether the server is back, until it is, or has nothing to say any more.
+func (l *lane) probe(why error, soon bool) {
 	s := l.store
 	defer s.running.Done()
 	s.tell(why)
 	ticker := s.options.Clock.NewTicker(probeEvery)
 	defer ticker.Stop()
-	for {
-		select {
-		case <-s.ended.Done():
-			return
-		case <-ticker.Chan():
+	for ; ; soon = false {
+		if !soon {
+			select {
+			case <-l.ended.Done():
+				return
+			case <-ticker.Chan():
+			}
 		}
-		if !l.answers() {
-			continue
+		job, found := ratelimit.Probe(), true
+		if s.cluster != nil {
+			job, found = s.cluster.probe(l)
 		}
-		if s.options.Back != nil && s.options.Back(probing{l}) != nil {
+		if found && (!l.answers(job) || s.options.Back != nil && s.options.Back(probing{s, l}) != nil) {
 			continue
 		}
 		l.failed.Store(0)
@@ -137,22 +192,19 @@ func (l *lane) probe(why error) {
 }
 
 // answers reports whether the server answers in time, and to what changes it.
-func (l *lane) answers() bool {
+func (l *lane) answers(probe ratelimit.Job) bool {
 	from := l.store.nanos.Nanos()
-	_, err := probing{l}.Ask(ratelimit.Probe())
+	_, err := l.askLong(probe)
 	return err == nil && l.store.nanos.Nanos()-from <= int64(l.store.options.Timeout)
 }
 
-// probing asks although the server counts as away.
-type probing struct{ *lane }
-
-// Ask implements ratelimit.Store.
-func (p probing) Ask(of ratelimit.Job) (ratelimit.Answer, error) {
-	s := p.store
+// askLong asks although the server counts as away.
+func (l *lane) askLong(of ratelimit.Job) (ratelimit.Answer, error) {
+	s := l.store
 	j := &job{Job: of, deadline: s.nanos.Nanos() + int64(onTheWire), done: make(chan struct{})}
 	select {
-	case p.jobs <- j:
-	case <-s.ended.Done():
+	case l.jobs <- j:
+	case <-l.ended.Done():
 		return ratelimit.Answer{}, errAway
 	}
 	patience := s.options.Clock.NewTimer(onTheWire)
@@ -163,10 +215,29 @@ func (p probing) Ask(of ratelimit.Job) (ratelimit.Answer, error) {
 	case <-patience.Chan():
 		j.state.CompareAndSwap(isWaiting, isGivenUp)
 		return ratelimit.Answer{}, &Error{Reason: Timeout}
-	case <-s.ended.Done():
+	case <-l.ended.Done():
 		return ratelimit.Answer{}, errAway
 	}
 }
 
+// probing is the store for who asks although a lane counts as away; of a Cluster that one
+// alone. Without a lane it is all of it.
+type probing struct {
+	store *Store
+	lane  *lane
+}
+
+// Ask implements ratelimit.Store.
+func (p probing) Ask(of ratelimit.Job) (ratelimit.Answer, error) {
+	l := p.store.lane(of)
+	switch {
+	case l == nil:
+		return ratelimit.Answer{}, errAway
+	case p.lane != nil && p.lane != l:
+		return ratelimit.Answer{}, ratelimit.ErrElsewhere
+	}
+	return l.askLong(of)
+}
+
 // Tell implements ratelimit.Store.
-func (p probing) Tell(of ratelimit.Job) { p.tell(of) }
+func (p probing) Tell(of ratelimit.Job) { p.store.Tell(of) }

@@ -19,7 +19,7 @@ func (l *lane) send() {
 	for {
 		batch = batch[:0]
 		select {
-		case <-l.store.ended.Done():
+		case <-l.ended.Done():
 			return
 		case <-l.wake:
 		case j := <-l.jobs:
@@ -63,7 +63,7 @@ func (l *lane) run(batch []*job) {
 			unknown = append(unknown, j)
 			continue
 		}
-		l.settle(j)
+		l.close(j)
 	}
 	if len(unknown) == 0 {
 		return
@@ -72,8 +72,16 @@ func (l *lane) run(batch []*job) {
 	l.load()
 	l.exchange(unknown)
 	for _, j := range unknown {
-		l.settle(j)
+		l.close(j)
 	}
+}
+
+// close is the end of a job, unless it goes on elsewhere.
+func (l *lane) close(j *job) {
+	if c := l.store.cluster; c != nil && j.err != nil && c.redirect(l, j, j.err) {
+		return
+	}
+	l.settle(j)
 }
 
 // exchange has the jobs run, in commands of a few together: so Redis runs some while others
@@ -87,28 +95,56 @@ func (l *lane) exchange(jobs []*job) {
 		return j.deadline/1000 + offset
 	}
 	pipe := l.client.Pipeline()
+	commands := l.commands(jobs)
 	var sent []*redis.Cmd
-	for some := range slices.Chunk(jobs, l.store.together) {
-		sent = append(sent, pipe.Do(l.store.ended, command(l.store.program.SHA1, some, deadline)...))
+	for _, some := range commands {
+		if some[0].asking {
+			pipe.Do(l.ended, "ASKING")
+		}
+		sent = append(sent, pipe.Do(l.ended, command(l.store.program.SHA1, some, deadline)...))
 	}
-	_, _ = pipe.Exec(l.store.ended) // each has its own error
-	for some := range slices.Chunk(jobs, l.store.together) {
-		reply, err := sent[0].Slice()
+	_, _ = pipe.Exec(l.ended) // each has its own error
+	for i, some := range commands {
+		reply, err := sent[i].Slice()
 		read(some, reply, err)
-		sent = sent[1:]
 	}
+}
+
+// commands are the jobs that go in one command each: a few, and in a Cluster those of one
+// slot, as all keys of a command have to be of one.
+func (l *lane) commands(jobs []*job) (list [][]*job) {
+	if l.store.cluster == nil {
+		return slices.Collect(slices.Chunk(jobs, l.store.together))
+	}
+	type group struct {
+		slot   int
+		asking bool
+	}
+	last := map[group]int{} // place of the one that more of the group may go with
+	for _, j := range jobs {
+		of := group{slotOf(j.Keys[0]), j.asking}
+		if i, found := last[of]; found && !j.alone && len(list[i]) < l.store.together {
+			list[i] = append(list[i], j)
+			continue
+		}
+		if !j.alone {
+			last[of] = len(list)
+		}
+		list = append(list, []*job{j})
+	}
+	return list
 }
 
 // load gives Redis the program, as after a restart, a failover or SCRIPT FLUSH.
 func (l *lane) load() {
-	_ = l.client.ScriptLoad(l.store.ended, l.store.program.Text).Err() // if it is missing then, that is said again
+	_ = l.client.ScriptLoad(l.ended, l.store.program.Text).Err() // if it is missing then, that is said again
 }
 
 // settle hands a job's answer to whoever waits for it, or keeps a told one that was not
 // run.
 func (l *lane) settle(j *job) {
 	values, err := j.values, j.err
-	j.err = nil
+	j.err, j.asking, j.alone = nil, false, false
 	switch {
 	case errors.Is(err, redis.Nil):
 		j.err = &Error{Reason: Other, Err: err}

@@ -18,22 +18,20 @@ package redisstore
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/jonboulle/clockwork"
-	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"agentgw/internal/ratelimit"
+	"agentgw/internal/redisaddr"
 )
 
 // Options of a Store.
 type Options struct {
-	// URL is where Redis is: redis://[user:password@]host:port[/db], rediss:// with TLS.
+	// URL is where Redis is: see redisaddr.
 	URL string
 	// Timeout is how long a decision may wait; 0 is 10 ms.
 	Timeout time.Duration
@@ -54,16 +52,15 @@ const (
 	toldMax    = 1 << 16
 	failures   = 5 // in a row, after which the store counts as away
 	probeEvery = 250 * time.Millisecond
-	// onTheWire is how long a connection may be silent. It is not the timeout: an answer
-	// that comes late is still worth more than a new connection.
-	onTheWire = 50 * time.Millisecond
 )
 
 // Store is a Redis. Make it with Open. It is safe for concurrent use.
 type Store struct {
 	options Options
 	nanos   ratelimit.Clock
-	only    *lane
+	connecting
+	only    *lane    // nil with a Cluster
+	cluster *cluster // nil without one
 	ended   context.Context
 	end     context.CancelFunc
 	running sync.WaitGroup
@@ -90,6 +87,9 @@ type job struct {
 	err      error
 	done     chan struct{}
 	again    bool    // it is told, not asked
+	asking   bool    // of a server that is about to get its slot
+	alone    bool    // not in one command with others
+	sentOn   int     // to other servers
 	values   []int64 // that Redis replied
 }
 
@@ -99,53 +99,61 @@ const (
 	isGivenUp
 )
 
-// silent takes what go-redis would write to standard error by itself: what matters of it
-// comes as an error too.
-type silent struct{}
-
-func (silent) Printf(context.Context, string, ...any) {}
-
-func init() { redis.SetLogger(silent{}) }
-
 // Open returns a Store, whether Redis answers or not. The error is of the URL, and
 // never quotes it.
 func Open(o Options) (*Store, error) {
 	if o.Timeout <= 0 {
 		o.Timeout = 10 * time.Millisecond
 	}
-	parsed, err := redis.ParseURL(o.URL)
+	address, err := redisaddr.Parse(o.URL)
 	if err != nil {
-		return nil, errURL
+		return nil, err
 	}
-	parsed.MaxRetries = -1 // what may have run must not run twice
-	parsed.ContextTimeoutEnabled = true
-	parsed.DialTimeout, parsed.ReadTimeout, parsed.WriteTimeout = max(onTheWire, o.Timeout), max(onTheWire, o.Timeout), max(onTheWire, o.Timeout)
-	parsed.DialerRetries = 1
-	parsed.PoolSize, parsed.MinIdleConns = 2, 0
-	parsed.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled} // which servers that know nothing of it log
-	parsed.DisableIdentity = true
-	s := &Store{options: o, nanos: ratelimit.NewClock(o.Clock), program: ratelimit.NewProgram(""), together: oneCommand}
+	config, err := address.Config()
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{options: o, nanos: ratelimit.NewClock(o.Clock), connecting: connecting{address, config, o.Timeout}, program: ratelimit.NewProgram(""), together: oneCommand}
 	s.ended, s.end = context.WithCancel(context.Background())
-	s.only = s.open(redis.NewClient(parsed))
+	switch address.Kind {
+	case redisaddr.Single:
+		s.only = s.open(s.connecting.server(address.Hosts[0]))
+	case redisaddr.Sentinel:
+		s.only = s.open(s.connecting.master())
+	case redisaddr.Cluster:
+		s.openCluster()
+	}
 	return s, nil
 }
-
-var errURL = errors.New("is not redis://[user:password@]host:port[/db], nor the same with rediss://")
 
 // Close ends what is under way. What was told and not run is lost.
 func (s *Store) Close() {
 	s.end()
 	s.running.Wait()
-	_ = s.only.client.Close()
+	if s.cluster == nil {
+		_ = s.only.client.Close()
+		return
+	}
+	for _, l := range s.cluster.lanes {
+		_ = l.client.Close()
+	}
 }
 
-// lane is the one that runs a job.
-func (s *Store) lane(ratelimit.Job) *lane { return s.only }
+// Divided reports whether a job has to have keys of one tag only.
+func (s *Store) Divided() bool { return s.cluster != nil }
+
+// lane is the one that runs a job; nil if it is not known.
+func (s *Store) lane(of ratelimit.Job) *lane {
+	if s.cluster != nil {
+		return s.cluster.lane(of)
+	}
+	return s.only
+}
 
 // Ask implements ratelimit.Store.
 func (s *Store) Ask(of ratelimit.Job) (ratelimit.Answer, error) {
 	l := s.lane(of)
-	if l.away.Load() {
+	if l == nil || l.away.Load() {
 		s.byReason.count(Away)
 		return ratelimit.Answer{}, errAway
 	}
@@ -153,7 +161,13 @@ func (s *Store) Ask(of ratelimit.Job) (ratelimit.Answer, error) {
 }
 
 // Tell implements ratelimit.Store.
-func (s *Store) Tell(of ratelimit.Job) { s.lane(of).tell(of) }
+func (s *Store) Tell(of ratelimit.Job) {
+	if l := s.lane(of); l != nil {
+		l.tell(of)
+	} else {
+		s.dropped.Add(1)
+	}
+}
 
 // Reloads is how many times Redis had to be given the scripts.
 func (s *Store) Reloads() int64 { return s.reloads.Load() }
