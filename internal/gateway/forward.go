@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptrace"
 	"net/url"
 	"os"
 	"strings"
@@ -41,10 +40,9 @@ func (g *Gateway) forward(call *Call, service *registry.Service, target *registr
 	patience := running.patience
 	redactor := credential.Redactor()
 	interim := newInterim(call.In, out, redactor)
-	var line net.Conn // that the upstream is called on
-	interim.trace.GotConn = func(i httptrace.GotConnInfo) { line = i.Conn }
+	sending := once{cancel: running.cancel}
 
-	request := upstreamRequest(httptrace.WithClientTrace(ctx, &interim.trace), call, target, g.userAgent)
+	request := upstreamRequest(sending.watched(ctx, &interim.trace), call, target, g.userAgent)
 	if !redactor.Empty() {
 		// In what is compressed nobody finds a secret. An agent that asked for it
 		// gets the answer larger instead.
@@ -66,7 +64,7 @@ func (g *Gateway) forward(call *Call, service *registry.Service, target *registr
 	} else {
 		patience.await(sent, service.Timeout, errFirstByte)
 	}
-	res, err := sendOnce{g.transport(service)}.RoundTrip(request)
+	res, err := g.transport(service).RoundTrip(request)
 	interim.end()
 	if err != nil {
 		broke := up.broke()
@@ -92,7 +90,7 @@ func (g *Gateway) forward(call *Call, service *registry.Service, target *registr
 		patience.follow(began, at.settings.StreamIdle, at.settings.StreamMax)
 		return g.converse(ctx, &conversation{
 			g: g, call: call, service: service, at: at, out: out, running: running, patience: patience, release: release,
-			upstream: res.Body.(io.ReadWriteCloser), line: line, redactor: redactor,
+			upstream: res.Body.(io.ReadWriteCloser), line: sending.line, redactor: redactor,
 		}, res.Header)
 	}
 	echoes := redacted(res, redactor)
@@ -255,6 +253,9 @@ func (g *Gateway) upstreamError(ctx context.Context, call *Call, service *regist
 	var u *url.Error
 	if errors.As(err, &u) {
 		err = u.Err
+	}
+	if errors.Is(context.Cause(ctx), errAgain) {
+		err = errAgain
 	}
 	if errors.Is(err, errManyInterim) {
 		return &Error{Code: UpstreamUnreachable, Message: fmt.Sprintf("%s sent %v", call.Act.Service, errManyInterim), Ran: true}

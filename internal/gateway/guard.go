@@ -76,7 +76,7 @@ func newDialer(allowPrivate bool) *net.Dialer {
 // be handed a pooled connection that another service was allowed to open.
 func NewTransport(allowPrivate bool) *http.Transport {
 	return &http.Transport{
-		Proxy:                  nil, // never from the environment: it would bypass the guard
+		Proxy:                  noProxy,
 		DialContext:            newDialer(allowPrivate).DialContext,
 		ForceAttemptHTTP2:      true,
 		DisableCompression:     true, // what the upstream sent is what the agent gets

@@ -41,8 +41,11 @@ func TestNoProxyIsAsked(t *testing.T) {
 		t.Setenv(name, "http://127.0.0.1:1")
 	}
 	for _, private := range []bool{false, true} {
-		if NewTransport(private).Proxy != nil {
-			t.Errorf("private %v: a proxy is asked for", private)
+		for _, scheme := range []string{"http", "https"} {
+			proxy, err := NewTransport(private).Proxy(httptest.NewRequest("GET", scheme+"://service.example/", nil))
+			if proxy != nil || err != nil {
+				t.Errorf("private %v: %v is asked for, %v", private, proxy, err)
+			}
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"net/url"
 	"strings"
 	"sync/atomic"
@@ -15,10 +16,10 @@ import (
 	"agentgw/internal/registry"
 )
 
-// TestSendOnceTakesAnyRequest: also one that net/http would gladly send again,
+// TestOnceHoldsForAnyRequest: also one that net/http would gladly send again,
 // since it was made with a body that can be had twice and calls itself
 // idempotent.
-func TestSendOnceTakesAnyRequest(t *testing.T) {
+func TestOnceHoldsForAnyRequest(t *testing.T) {
 	var seen atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if seen.Add(1) > 1 {
@@ -34,21 +35,23 @@ func TestSendOnceTakesAnyRequest(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.Header.Set("Idempotency-Key", "once")
-		res, err := sendOnce{transport}.RoundTrip(r)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		res, err := transport.RoundTrip(r.WithContext((&once{cancel: cancel}).watched(ctx, &httptrace.ClientTrace{})))
 		if (err == nil) != want {
 			t.Fatalf("request %d: %v", i, err)
 		}
 		if err == nil {
 			_ = res.Body.Close()
 		}
+		cancel(nil)
 	}
 	if n := seen.Load(); n != 2 {
 		t.Errorf("2 requests became %d", n)
 	}
 }
 
-// TestSendOnceWritesOnce: header and body of a request in memory go out in one write.
-func TestSendOnceWritesOnce(t *testing.T) {
+// TestARequestInMemoryIsOneWrite: header and body of a request in memory go out in one write.
+func TestARequestInMemoryIsOneWrite(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		if body, err := io.ReadAll(r.Body); err != nil || string(body) != `{"n":1}` {
 			t.Errorf("the upstream got %q, %v", body, err)
@@ -69,7 +72,7 @@ func TestSendOnceWritesOnce(t *testing.T) {
 	}
 	target := &registry.Target{Method: "POST", URL: to, Body: []byte(`{"n":1}`)}
 	request := upstreamRequest(t.Context(), &Call{In: httptest.NewRequest("POST", "/v1/act", nil), RequestID: "id"}, target, "agentgw/test")
-	res, err := sendOnce{transport}.RoundTrip(request)
+	res, err := transport.RoundTrip(request)
 	if err != nil {
 		t.Fatal(err)
 	}

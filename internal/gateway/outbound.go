@@ -5,7 +5,6 @@ import (
 	"context"
 	"io"
 	"net/http"
-	"strings"
 
 	"golang.org/x/net/http/httpguts"
 
@@ -71,37 +70,6 @@ func upstreamRequest(ctx context.Context, call *Call, target *registry.Target, a
 		}
 	}
 	return out
-}
-
-// sendOnce is the transport as the pipeline uses it: one request in, at most
-// one request out. http.Transport sends a request again when a kept-alive
-// connection dies under it, if the method is a safe one or an Idempotency-Key
-// is there, and the body is none or can be had twice (GetBody).
-type sendOnce struct{ http.RoundTripper }
-
-type noBody struct{}
-
-func (noBody) Read([]byte) (int, error) { return 0, io.EOF }
-func (noBody) Close() error             { return nil }
-
-func (t sendOnce) RoundTrip(r *http.Request) (*http.Response, error) {
-	r.GetBody = nil
-	if r.Body == nil || r.Body == http.NoBody {
-		switch r.Method {
-		case http.MethodGet, http.MethodHead, http.MethodOptions:
-			r.Body = noBody{} // which cannot be had twice, and is none on the wire
-		default:
-			// Here such a body would be sent as chunks, which not every server
-			// takes for none. The transport knows the header by one spelling.
-			for _, name := range []string{"Idempotency-Key", "X-Idempotency-Key"} {
-				if values, ok := r.Header[name]; ok {
-					delete(r.Header, name)
-					r.Header[strings.ToLower(name)] = values
-				}
-			}
-		}
-	}
-	return t.RoundTripper.RoundTrip(r)
 }
 
 // takesTrailers reports whether the client says that it keeps trailers
