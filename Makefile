@@ -15,7 +15,7 @@ demo: build ## a gateway with a tool service behind it, and curl lines to try
 
 test: ## all tests under the race detector (needs a C compiler)
 	@command -v cc >/dev/null || { echo "make test: no C compiler found: the race detector needs one (Debian: apt-get install gcc)"; exit 1; }
-	@.ci/tools bash curl jq openssl redis-server
+	@.ci/tools bash curl jq openssl redis-server postgresql
 	go test -tags $(TAGS) -race -timeout 15m ./...
 	@[ "$$(uname)" = Linux ] && [ "$$(id -u)" = 0 ] || echo "make test: a disk that is really full was not tried: that takes root on Linux, which can mount a small one"
 	@echo "make test: a file system that gives up its journal was not tried: make drills as root on Linux tries it"
@@ -33,7 +33,7 @@ interop: ## programs that nobody here wrote, or that share no code with ours: a 
 drills: ## the same tests with the counts that it takes to believe them; about an hour
 	DRILLS=full go test -tags $(TAGS) -timeout 90m -p 1 -v -run 'Kill|StreamsEnd|TunnelsEnd|TunnelsThatAreCut|WebSocketsEnd|AnswersToAnUpgrade|NoAnswerIsCut|StrangersMakeNoSeries|NoisyNeighbour|ReloadsUnderLoad|ReloadsRace|OldViews|ACrowdAtTheDoor|FloodOfOpenCallers|ComesBackSpread|ALoneAgent|SharedByWeight|NotMixedUp|ManyCalls|SlowClients|RapidReset|Replica|StoreGoesAway|TheImageRuns' ./cmd/agentgw ./internal/gateway
 	DRILLS=full go test -tags $(TAGS) -timeout 90m ./internal/ratelimit -rapid.checks 2000
-	DRILLS=full go test -tags $(TAGS) -timeout 90m -p 1 ./internal/ratelimit/redisstore ./internal/receipts ./internal/registry ./internal/identity ./internal/delegation
+	DRILLS=full go test -tags $(TAGS) -timeout 90m -p 1 ./internal/ratelimit/redisstore ./internal/receipts ./internal/receiptindex ./internal/registry ./internal/identity ./internal/delegation
 
 check: ## format, vet, staticcheck, architecture rules, go.mod and go.sum in step
 	@out=$$(gofmt -l .); if [ -n "$$out" ]; then echo "gofmt these files:"; echo "$$out"; exit 1; fi

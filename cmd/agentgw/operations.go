@@ -3,10 +3,12 @@ package main
 import (
 	"context"
 	"errors"
+	"strconv"
 
 	"agentgw/internal/admin"
 	"agentgw/internal/explain"
 	"agentgw/internal/gateway"
+	"agentgw/internal/receiptindex"
 	"agentgw/internal/receipts"
 )
 
@@ -33,19 +35,47 @@ func (o operations) Drain() (streams, others int) {
 	return o.drain()
 }
 
-func (o operations) Receipts(ctx context.Context, q admin.ReceiptQuery) (admin.ReceiptPage, error) {
+func (o operations) Receipts(ctx context.Context, q admin.ReceiptQuery) (p admin.ReceiptPage, err error) {
 	if what := wrongWhy(q.Code); what != "" {
-		return admin.ReceiptPage{}, admin.WrongParameter{Name: "code", What: what}
+		return p, admin.WrongParameter{Name: "code", What: what}
 	}
-	page, err := o.receipts.List(ctx, receipts.Query{Tenant: q.Tenant, Key: q.Key, Service: q.Service, Decision: q.Decision, Why: q.Code,
-		From: q.From, To: q.To, Oldest: q.Oldest, Cursor: q.Cursor, Limit: q.Limit})
+	wrongCursor := admin.WrongParameter{Name: "cursor", What: receiptindex.ErrCursor.Error()}
+	query := receipts.Query{Tenant: q.Tenant, Key: q.Key, Service: q.Service, Decision: q.Decision, Why: q.Code,
+		From: q.From, To: q.To, Oldest: q.Oldest, Limit: q.Limit}
+	if o.shipping != nil && (q.Cursor == "" || ofFleet(q.Cursor)) {
+		page, err := o.shipping.index.List(ctx, query, q.Cursor)
+		switch {
+		case errors.Is(err, receiptindex.ErrCursor):
+			return p, wrongCursor
+		case err == nil:
+			p.Of, p.Next = admin.OfFleet, page.Next
+			for _, f := range page.Receipts {
+				p.Receipts = append(p.Receipts, f.Line)
+			}
+			return p, nil
+		case q.Cursor != "":
+			return p, admin.ErrNoFleet
+		}
+		o.log.Warn("the database does not list receipts; those of this replica are listed", "error", err)
+	}
+	if o.shipping != nil {
+		p.Of = admin.OfReplica
+	}
+	if q.Cursor != "" {
+		if query.Cursor, err = strconv.ParseUint(q.Cursor, 10, 53); err != nil || query.Cursor == 0 {
+			return p, wrongCursor
+		}
+	}
+	page, err := o.receipts.List(ctx, query)
 	if errors.Is(err, receipts.ErrNoIndex) {
-		return admin.ReceiptPage{}, admin.ErrTryLater
+		return p, admin.ErrTryLater
 	}
 	if err != nil {
-		return admin.ReceiptPage{}, err
+		return p, err
 	}
-	p := admin.ReceiptPage{Next: page.Next}
+	if page.Next > 0 {
+		p.Next = strconv.FormatUint(page.Next, 10)
+	}
 	for _, f := range page.Receipts {
 		p.Receipts = append(p.Receipts, f.Line)
 	}

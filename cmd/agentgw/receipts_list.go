@@ -39,8 +39,9 @@ that were answered while no receipt could be written. --json prints an array of 
 --oldest lists from the oldest on. Where there are more than --limit, standard error says
 with what --cursor the next ones are listed.
 
-PATH is another data folder than that of the settings, or a copy of one. Of several, as
-those of a fleet, the receipts are listed as if they were of one, by their time.`,
+With AGENTGATE_DATABASE_URL they are those of all replicas, by their time, as far as each has
+shipped them to the database. PATH is a data folder, or a copy of one, that is read instead;
+of several the receipts are listed as if they were of one log.`,
 		RunE: func(cmd *cobra.Command, paths []string) (err error) {
 			now := time.Now()
 			if q.From, err = parseMoment("--since", since, now); err != nil {
@@ -66,19 +67,11 @@ those of a fleet, the receipts are listed as if they were of one, by their time.
 			if err := checkDecision(q.Decision); err != nil {
 				return exit(exitUsage, err)
 			}
-			folders, err := c.receiptsFolders(cmd, paths)
-			if err != nil {
-				return err
-			}
-			from, err := cursors(cursor, len(folders))
-			if err != nil {
-				return exit(exitUsage, err)
-			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
-			rows, more, err := listOf(ctx, folders, q, from)
+			rows, more, err := c.listFrom(ctx, cmd, paths, q, cursor)
 			if err != nil {
-				return exit(exitCannotRun, err)
+				return err
 			}
 			if !q.Oldest {
 				slices.Reverse(rows)

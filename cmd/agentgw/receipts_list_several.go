@@ -2,12 +2,63 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 
+	"github.com/spf13/cobra"
+
+	"agentgw/internal/config"
+	"agentgw/internal/receiptindex"
 	"agentgw/internal/receipts"
 )
+
+// listFrom lists the receipts of the paths, or else of all replicas where they share a
+// database, or else of the data folder. Its errors carry the exit code.
+func (c *cli) listFrom(ctx context.Context, cmd *cobra.Command, paths []string, q receipts.Query, cursor string) (rows []receipts.Found, more string, err error) {
+	if len(paths) == 0 {
+		settings, _, err := c.settingsWithoutRegistry(cmd)
+		if err != nil {
+			return nil, "", err
+		}
+		if !settings.DatabaseURL.Empty() {
+			return listFleet(ctx, settings, q, cursor)
+		}
+	}
+	folders, err := c.receiptsFolders(cmd, paths)
+	if err != nil {
+		return nil, "", err
+	}
+	from, err := cursors(cursor, len(folders))
+	if err != nil {
+		return nil, "", exit(exitUsage, err)
+	}
+	if rows, more, err = listOf(ctx, folders, q, from); err != nil {
+		return nil, "", exit(exitCannotRun, err)
+	}
+	return rows, more, nil
+}
+
+// listFleet lists the receipts of all replicas from their database.
+func listFleet(ctx context.Context, settings *config.Settings, q receipts.Query, cursor string) (rows []receipts.Found, more string, err error) {
+	index, err := openIndex(settings)
+	if err != nil {
+		return nil, "", exit(exitCannotRun, err)
+	}
+	defer func() { _ = index.Close() }()
+	page, err := index.List(ctx, q, cursor)
+	switch {
+	case errors.Is(err, receiptindex.ErrCursor):
+		return nil, "", exit(exitUsage, fmt.Errorf("--cursor %q: %w", cursor, err))
+	case err != nil:
+		return nil, "", exit(exitCannotRun, fmt.Errorf("the database with the receipts of all replicas: %w; `receipts list PATH` reads a data folder", err))
+	}
+	for _, f := range page.Receipts {
+		rows = append(rows, f.Found)
+	}
+	return rows, page.Next, nil
+}
 
 // exhausted is in the place of a log's cursor where a list has come to its end.
 const exhausted = "-"

@@ -48,7 +48,8 @@ type server struct {
 	salts     *vault.Salts
 	receipts  *receipts.Log
 	limiter   *ratelimit.Local
-	fleet     *fleet // nil: limits are of this process
+	fleet     *fleet         // nil: limits are of this process
+	shipping  *fleetReceipts // nil: nobody lists this replica's receipts with others'
 	nanos     ratelimit.Clock
 	gateway   *gateway.Gateway
 	metrics   *admin.Metrics
@@ -186,6 +187,13 @@ func start(settings *config.Settings, snapshot *registry.Snapshot, read reader, 
 	if s.fleet != nil {
 		go s.fleet.run(s.background)
 		s.metrics.Collect(&fleetCollector{s.fleet})
+	}
+	if !settings.DatabaseURL.Empty() {
+		if s.shipping, err = newFleetReceipts(settings, s.receipts, s.clock, log); err != nil {
+			return nil, err
+		}
+		s.shipping.run(s.background)
+		s.metrics.Collect(&indexCollector{s.shipping.shipper})
 	}
 	s.accept()
 	return s, nil
@@ -352,6 +360,9 @@ func (s *server) close() {
 		if err := s.receipts.Seal(); err != nil {
 			s.log.Error("the receipt log could not be closed in good order", "error", err)
 		}
+	}
+	if s.shipping != nil {
+		s.shipping.close()
 	}
 	if s.live != nil {
 		if err := s.live.writeUses(context.Background()); err != nil {

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -16,17 +17,27 @@ type ReceiptQuery struct {
 	Tenant, Key, Service, Decision string
 	Code                           string // or an ending, or "running"
 	From, To                       time.Time
-	Oldest                         bool // the oldest first
-	Cursor                         uint64
-	Limit                          int // from 1 to 1000
+	Oldest                         bool   // the oldest first
+	Cursor                         string // "" begins
+	Limit                          int    // from 1 to 1000
 }
 
 // ReceiptPage is some of them, each as it is stored. Next is the Cursor for those
-// that follow, or 0.
+// that follow, or "". Of says whose they are where replicas share a database, which may be
+// away: OfFleet or OfReplica.
 type ReceiptPage struct {
 	Receipts [][]byte
-	Next     uint64
+	Next, Of string
 }
+
+// The values of ReceiptPage.Of.
+const (
+	OfFleet   = "fleet"
+	OfReplica = "replica"
+)
+
+// ErrNoFleet is what Operations.Receipts returns where a list of all replicas cannot go on.
+var ErrNoFleet = errors.New("the database with the receipts of all replicas does not answer; without a cursor those of this replica are listed meanwhile")
 
 // ErrTryLater is what Operations.Receipts returns while it would take long.
 var ErrTryLater = errors.New("the receipts have no index yet; it is being made: try again in some seconds")
@@ -58,7 +69,7 @@ func listReceipts(o Operations) http.HandlerFunc {
 		case len(wrong) > 0:
 			fail(w, problem{Status: http.StatusBadRequest, Code: "bad_request", Parameters: wrong,
 				Detail: "say which receipts: any of tenant, key, service, decision, code, from and to, with order, limit and cursor"})
-		case errors.Is(err, ErrTryLater):
+		case errors.Is(err, ErrTryLater), errors.Is(err, ErrNoFleet):
 			w.Header().Set("Retry-After", "5")
 			fail(w, problem{Status: http.StatusServiceUnavailable, Code: "unavailable", Detail: err.Error()})
 		case err != nil:
@@ -83,8 +94,12 @@ func (p ReceiptPage) json() []byte {
 		b.Write(line)
 	}
 	b.WriteString("\n]")
-	if p.Next > 0 {
-		fmt.Fprintf(&b, `,"next":"%d"`, p.Next)
+	if p.Next != "" {
+		next, _ := json.Marshal(p.Next) // a text always has its JSON
+		fmt.Fprintf(&b, `,"next":%s`, next)
+	}
+	if p.Of != "" {
+		fmt.Fprintf(&b, `,"of":"%s"`, p.Of)
 	}
 	b.WriteString("}\n")
 	return b.Bytes()
@@ -137,13 +152,7 @@ func receiptQuery(raw string) (q ReceiptQuery, wrong []parameter) {
 			}
 			return ""
 		}},
-		{"cursor", func(s string) string {
-			var err error
-			if q.Cursor, err = strconv.ParseUint(s, 10, 53); err != nil || q.Cursor == 0 {
-				return "is not the next of an earlier answer"
-			}
-			return ""
-		}},
+		{"cursor", text(&q.Cursor)},
 	} {
 		given, there := values[p.name]
 		delete(values, p.name)
