@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"errors"
 	"sync"
 	"time"
 )
@@ -27,7 +28,7 @@ func (s *Shared) divide(q *inquiry, now int64) (all ruling, err error) {
 	left := time.Duration(0)
 	key := q.key
 	if key.Deferred() {
-		answer, err := s.store.Ask(oneTag((&inquiry{key: key, call: &Admission{Service: &nowhere}, how: takeAll}).job(now)))
+		answer, err := s.store.Ask(oneTag((&inquiry{key: key, call: &Admission{Service: &nowhere}, how: takeAll, noFree: true}).job(now)))
 		if err != nil {
 			return all, err
 		}
@@ -37,11 +38,16 @@ func (s *Shared) divide(q *inquiry, now int64) (all ruling, err error) {
 		}
 		key = all.key.charge(key.ref, now)
 	}
-	parts := q.parts(now)
-	for _, p := range parts {
-		p.job.Within = left
+	parts := q.parts(now, false)
+	rest, err := s.askParts(parts, left)
+	if errors.Is(err, ErrScattered) {
+		t, _ := s.given(q, parts)
+		s.tellBack(t)
+		q.lease = s.leases.newID() // what is told of the one before may come late
+		parts = q.parts(now, true)
+		rest, err = s.askParts(parts, left)
 	}
-	if left, err = s.askParts(parts, left); err != nil {
+	if left = rest; err != nil {
 		t, _ := s.given(q, parts)
 		if q.key.Deferred() {
 			t.of[0] = &key
@@ -53,15 +59,19 @@ func (s *Shared) divide(q *inquiry, now int64) (all ruling, err error) {
 	if all.outcome == outcomeAdmitted || all.outcome == outcomeQueued {
 		return all, nil
 	}
-	s.restore(q, &all, parts, left)
+	// The key's part and all others are different fields of the ruling.
+	var both sync.WaitGroup
 	if all.outcome == outcomeBySlots && key.ref != nil && key.entry == nil && q.how != takeSlots {
-		s.refuseKey(&all, key, left, now)
+		both.Go(func() { s.refuseKey(&all, key, left, now) })
 	}
+	s.restore(q, &all, parts, left)
+	both.Wait()
 	return all, nil
 }
 
-// parts are what lies under each tag but for the key's.
-func (q *inquiry) parts(now int64) (list []*part) {
+// parts are what lies under each tag but for the key's; or, scattered, what lies under each
+// name.
+func (q *inquiry) parts(now int64, scattered bool) (list []*part) {
 	a := q.call
 	how, starved := q.how, q.starved
 	if a.TunnelBytes > 0 && how != takeSlots { // it is refused for that, and is to be told of the rest
@@ -81,7 +91,11 @@ func (q *inquiry) parts(now int64) (list []*part) {
 			ofTenant = append(ofTenant, set)
 		}
 	}
-	if by := a.payer(); by != nil && !by.limit.Unlimited() || ofTenant != nil {
+	pays := a.payer() != nil && !a.payer().limit.Unlimited()
+	if scattered && pays && ofTenant != nil {
+		add(Admission{Tenant: a.Tenant, Caller: a.Caller}, -1)
+		add(Admission{Tenant: NewTenant(a.Tenant.table, a.Tenant.partition, Limit{}, a.holder().slots)}, -1, ofTenant...)
+	} else if pays || ofTenant != nil {
 		add(Admission{Tenant: a.Tenant, Caller: a.Caller, capped: a.capped}, -1, ofTenant...)
 	}
 	if a.Bucket != nil && !a.Bucket.limit.Unlimited() {
@@ -94,7 +108,7 @@ func (q *inquiry) parts(now int64) (list []*part) {
 		add(Admission{Uses: a.Uses[i : i+1 : i+1]}, i)
 	}
 	if q.key.ref != nil && q.key.entry == nil && !q.key.Deferred() { // it has paid before: how does its bucket stand?
-		p := &part{inquiry: inquiry{key: q.key, call: &Admission{Service: &nowhere}, how: takePaid}, rule: -1}
+		p := &part{inquiry: inquiry{key: q.key, call: &Admission{Service: &nowhere}, how: takePaid, noFree: true}, rule: -1}
 		p.job = oneTag(p.inquiry.job(now))
 		list = append(list, p)
 	}
@@ -105,6 +119,7 @@ func (q *inquiry) parts(now int64) (list []*part) {
 func (s *Shared) askParts(parts []*part, left time.Duration) (time.Duration, error) {
 	jobs := make([]Job, len(parts))
 	for i, p := range parts {
+		p.job.Within = left
 		jobs[i] = p.job
 	}
 	answers, errs := s.askAll(jobs)
@@ -150,7 +165,12 @@ func (r *ruling) merge(q *inquiry, parts []*part) {
 		case a.Tenant == nil && a.Caller == nil:
 			r.ofService = p.ofService
 		default:
-			r.payer, r.ofTenant = p.payer, p.ofTenant
+			if by := a.payer(); by != nil && !by.limit.Unlimited() {
+				r.payer = p.payer
+			}
+			if len(p.sets) > 0 {
+				r.ofTenant = p.ofTenant
+			}
 		}
 	}
 	switch {
@@ -247,7 +267,9 @@ func (s *Shared) refuseKey(r *ruling, key Charge, left time.Duration, now int64)
 	job.Within = left
 	answer, err := s.store.Ask(job)
 	if err != nil {
-		s.options.Failed(err)
+		if !errors.Is(err, ErrScattered) { // where what is free cannot be counted now, and the refusal is
+			s.options.Failed(err)
+		}
 		s.tellBack(&taken{of: [3]*Charge{&key}})
 		return
 	}

@@ -32,6 +32,7 @@ type inquiry struct {
 	service string   // the set of the service's slots
 	sets    []string // of slots that the call is to be a member of
 	starved *Verdict // the caps of the replica itself that refuse; nil: none does
+	noFree  bool     // that of the key's free refusals is not to be asked
 }
 
 const bare = 6 // keys that there always are
@@ -46,7 +47,7 @@ func (q *inquiry) job(now int64) Job {
 		starved = 1
 	}
 	args = append(args, int64(q.how), LeaseTime.Microseconds(), q.lease, starved)
-	args = q.key.args(args, keys, now)
+	args = q.key.args(args, keys, !q.noFree, now)
 	args = limitArgs(args, &keys[2], a.payer(), now)
 	args = limitArgs(args, &keys[3], a.Bucket, now)
 	tenant, service := int64(-1), int64(-1)
@@ -76,7 +77,7 @@ func (q *inquiry) job(now int64) Job {
 }
 
 // args are those of a key: what it owes, its limit, and that of its free refusals.
-func (c Charge) args(args []any, keys []string, now int64) []any {
+func (c Charge) args(args []any, keys []string, withFree bool, now int64) []any {
 	owes, mark, changes := 0, int64(0), int64(0)
 	switch {
 	case c.Deferred():
@@ -88,7 +89,7 @@ func (c Charge) args(args []any, keys []string, now int64) []any {
 	}
 	args = limitArgs(append(args, owes, mark, changes), &keys[0], c.ref, now)
 	free := Limit{}
-	if c.ref != nil {
+	if c.ref != nil && withFree {
 		keys[1], free = freeName(c.ref), inMicros(c.ref.limit.times(freeRefusals))
 	}
 	return append(args, free.Interval/1000, free.Burst)

@@ -42,6 +42,10 @@ type Store interface {
 // ErrElsewhere is what a part of a store says of a job that another part is for.
 var ErrElsewhere = errors.New("another part of the store has that")
 
+// ErrScattered is what a store says of a job whose keys, though of one tag, are on the way
+// from one server to another, some here and some there: each alone may be asked for.
+var ErrScattered = errors.New("keys are on the way from one server to another")
+
 // Policy is what holds for a limit while the store is away.
 type Policy uint8
 

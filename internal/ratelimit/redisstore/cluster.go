@@ -22,6 +22,7 @@ const (
 	// about to use it.
 	lingers   = time.Minute
 	redirects = 16 // that one job follows
+	tries     = 3  // of a job whose keys are on the way from one server to another
 )
 
 // cluster knows which server of a Redis Cluster has which slots.
@@ -235,7 +236,8 @@ func (c *cluster) redirect(from *lane, j *job, err error) bool {
 	word, rest, _ := strings.Cut(err.Error(), " ")
 	to := from
 	switch {
-	case word == "TRYAGAIN" && !j.again: // until its time is over
+	case word == "TRYAGAIN" && j.tries < tries:
+		j.tries++
 		j.asking, j.alone = false, true
 		if by := c.lane(j.Job); by != nil {
 			to = by
@@ -254,8 +256,8 @@ func (c *cluster) redirect(from *lane, j *job, err error) bool {
 		}
 		to = c.at(reach(address, from.client.Options().Addr))
 		j.asking = word == "ASK"
-		to.resume(j)
-		if !j.asking { // only now: who comes next is to come after it
+		to.resume(j)         // from here on it is another's
+		if word == "MOVED" { // only now: who comes next is to come after it
 			c.by[i].Store(to)
 			c.stale.Store(true)
 		}

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
+
+	"agentgw/internal/ratelimit"
 )
 
 // Reason is why the store did not decide.
@@ -78,8 +80,10 @@ func reasonOf(err error) *Error {
 			e.Reason = Loading
 		case "OOM", "MISCONF":
 			e.Reason = Memory
-		case "MOVED", "ASK", "TRYAGAIN", "CROSSSLOT":
+		case "MOVED", "ASK", "CROSSSLOT":
 			e.Reason = Moved
+		case "TRYAGAIN":
+			e.Reason, e.Err = Moved, ratelimit.ErrScattered
 		case "CLUSTERDOWN":
 			e.Reason = Down
 		case "NOAUTH", "WRONGPASS", "NOPERM":
@@ -107,7 +111,8 @@ func isTLS(err error) bool {
 	var certificate *tls.CertificateVerificationError
 	var record tls.RecordHeaderError
 	var alert tls.AlertError
-	return errors.As(err, &certificate) || errors.As(err, &record) || errors.As(err, &alert)
+	// What the other side refuses comes with what is read, and in no type of its own.
+	return errors.As(err, &certificate) || errors.As(err, &record) || errors.As(err, &alert) || err != nil && strings.Contains(err.Error(), "remote error: tls:")
 }
 
 // reasons counts decisions that the store did not make.

@@ -19,7 +19,8 @@ import (
 
 // fleet is replicas with one Redis, in real time but for what a test says.
 type fleet struct {
-	server   *redistest.Server
+	server   *redistest.Server // nil with a Cluster
+	cluster  *redistest.Cluster
 	stores   []*redisstore.Store
 	limiters []*ratelimit.Shared
 	failed   atomic.Int64
@@ -28,14 +29,31 @@ type fleet struct {
 func newFleet(t testing.TB, n int, policy ratelimit.Policy) *fleet {
 	t.Helper()
 	f := &fleet{server: redistest.Start(t)}
+	f.start(t, f.server.URL(), n, policy)
+	return f
+}
+
+// newClusterFleet is one with a Cluster.
+func newClusterFleet(t testing.TB, n int, policy ratelimit.Policy) *fleet {
+	t.Helper()
+	f := &fleet{cluster: redistest.StartCluster(t)}
+	f.start(t, f.cluster.URL(), n, policy)
+	return f
+}
+
+func (f *fleet) start(t testing.TB, url string, n int, policy ratelimit.Policy) {
+	t.Helper()
 	for i := range n {
-		store := open(t, f.server.URL(), clockwork.NewFakeClock())
+		store := open(t, url, clockwork.NewFakeClock())
+		eventually(t, "the store decides", func() bool {
+			_, err := store.Ask(ratelimit.Probe())
+			return err == nil
+		})
 		f.stores = append(f.stores, store)
 		f.limiters = append(f.limiters, ratelimit.NewShared(ratelimit.NewLocal(ratelimit.Options{}), store, ratelimit.SharedOptions{
-			Replica: fmt.Sprint("replica", i), Away: policy, Failed: func(error) { f.failed.Add(1) },
+			Replica: fmt.Sprint("replica", i), Away: policy, Divided: store.Divided(), Failed: func(error) { f.failed.Add(1) },
 		}))
 	}
-	return f
 }
 
 // at is where the calls of a tenant of so many slots go.
@@ -52,7 +70,18 @@ func (f *fleet) admit(replica int, tenant string, slots int64) (ratelimit.Ticket
 
 // leases is how many slots Redis knows of.
 func (f *fleet) leases(tenant string) string {
-	return strings.TrimPrefix(f.server.Do("ZCARD", "agw1:{registered:4:"+tenant+"}:slots"), ":")
+	set := "agw1:{registered:4:" + tenant + "}:slots"
+	if f.cluster != nil {
+		return strings.TrimPrefix(f.cluster.Do(set, "ZCARD", set), ":")
+	}
+	return strings.TrimPrefix(f.server.Do("ZCARD", set), ":")
+}
+
+// ask has a replica be answered by the server that the slots of a tenant are on.
+func (f *fleet) ask(t testing.TB, replica int, tenant string) {
+	if _, err := f.stores[replica].Ask(ratelimit.ProbeOf("registered:4:" + tenant)); err != nil {
+		t.Error(err)
+	}
 }
 
 type slotOp struct{ admits bool }
@@ -80,7 +109,15 @@ func slotsModel(most int) porcupine.Model {
 // given back is told without waiting for it, and so is taken to be over at the latest when
 // the replica's next question is answered.
 func TestSlotsAcrossReplicasAreLinearizable(t *testing.T) {
-	f := newFleet(t, 3, ratelimit.PolicyClosed)
+	slotsAreLinearizable(t, newFleet(t, 3, ratelimit.PolicyClosed))
+}
+
+// TestSlotsInAClusterAreLinearizable: so they are where tenants lie on three servers.
+func TestSlotsInAClusterAreLinearizable(t *testing.T) {
+	slotsAreLinearizable(t, newClusterFleet(t, 3, ratelimit.PolicyClosed))
+}
+
+func slotsAreLinearizable(t *testing.T, f *fleet) {
 	for history := range scaled(2000) {
 		const most = 2
 		tenant := fmt.Sprint("t", history)
@@ -108,14 +145,12 @@ func TestSlotsAcrossReplicasAreLinearizable(t *testing.T) {
 					})
 					if v.Outcome == ratelimit.Admitted {
 						for range 2 { // it lasts, so that others come and are answered meanwhile
-							if _, err := f.stores[replica].Ask(ratelimit.Probe()); err != nil {
-								t.Error(err)
-							}
+							f.ask(t, replica, tenant)
 						}
 						record(slotOp{}, func() any {
 							ticket.Release()
-							_, err := f.stores[replica].Ask(ratelimit.Probe())
-							return err
+							f.ask(t, replica, tenant)
+							return nil
 						})
 					}
 				}

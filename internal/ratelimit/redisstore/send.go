@@ -103,9 +103,12 @@ func (l *lane) exchange(jobs []*job) {
 		}
 		sent = append(sent, pipe.Do(l.ended, command(l.store.program.SHA1, some, deadline)...))
 	}
-	_, _ = pipe.Exec(l.ended) // each has its own error
+	_, failed := pipe.Exec(l.ended)
 	for i, some := range commands {
 		reply, err := sent[i].Slice()
+		if sent[i].Err() == nil && sent[i].Val() == nil { // there was no connection to send it by
+			err = failed
+		}
 		read(some, reply, err)
 	}
 }
@@ -144,10 +147,8 @@ func (l *lane) load() {
 // run.
 func (l *lane) settle(j *job) {
 	values, err := j.values, j.err
-	j.err, j.asking, j.alone = nil, false, false
+	j.err, j.asking, j.alone, j.tries, j.sentOn = nil, false, false, 0, 0
 	switch {
-	case errors.Is(err, redis.Nil):
-		j.err = &Error{Reason: Other, Err: err}
 	case err != nil:
 		j.err = reasonOf(err)
 	case values[0] < 0:

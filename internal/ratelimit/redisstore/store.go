@@ -90,6 +90,7 @@ type job struct {
 	asking   bool    // of a server that is about to get its slot
 	alone    bool    // not in one command with others
 	sentOn   int     // to other servers
+	tries    int     // to find all keys in one place
 	values   []int64 // that Redis replied
 }
 

@@ -1,0 +1,113 @@
+package redisstore_test
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"agentgw/internal/ratelimit"
+	"agentgw/internal/ratelimit/redisstore"
+	"agentgw/internal/redistest"
+)
+
+// TestSentinelsFailOver: the master dies under load, and another is decided by within ten
+// seconds, with the slots of all calls that run known to it before anybody else gets one.
+func TestSentinelsFailOver(t *testing.T) {
+	watched := redistest.StartWatched(t)
+	var replicas []*real
+	for range 2 {
+		r := newReal(t, watched.URL(), short, ratelimit.PolicyClosed)
+		r.warm(t)
+		replicas = append(replicas, r)
+	}
+	const most = 6
+	var stay []ratelimit.Ticket
+	for i := range 4 {
+		ticket, outcome := replicas[i%2].admit("t", most)
+		if outcome != ratelimit.Admitted {
+			t.Fatal(outcome)
+		}
+		stay = append(stay, ticket)
+	}
+	var running, peak, admitted, unavailable atomic.Int64
+	running.Store(int64(len(stay)))
+	var over atomic.Bool
+	var load sync.WaitGroup
+	for i := range 8 {
+		load.Go(func() {
+			for !over.Load() {
+				ticket, outcome := replicas[i%2].admit("t", most)
+				if outcome == ratelimit.Admitted {
+					n := running.Add(1)
+					for was := peak.Load(); n > was && !peak.CompareAndSwap(was, n); was = peak.Load() {
+					}
+					admitted.Add(1)
+					time.Sleep(time.Millisecond) // it lasts
+					running.Add(-1)
+					ticket.Release()
+				} else if outcome == ratelimit.Unavailable {
+					unavailable.Add(1)
+					time.Sleep(time.Millisecond)
+				}
+			}
+		})
+	}
+	old := watched.Servers[0]
+	old.Stop()
+	killed := time.Now()
+	var followed time.Duration
+	eventually(t, "the other is master", func() bool { return watched.Master() == watched.Servers[1] })
+	told := time.Since(killed)
+	for i, r := range replicas {
+		eventually(t, "it is decided by", func() bool {
+			ticket, outcome := r.admit(fmt.Sprint("other", i), 0)
+			ticket.Release()
+			return outcome == ratelimit.Admitted && !r.store.Away()
+		})
+	}
+	followed = time.Since(killed)
+	over.Store(true)
+	load.Wait()
+	if peak.Load() > most {
+		t.Errorf("peak %d of %d", peak.Load(), most)
+	}
+	set := "agw1:{registered:4:t}:slots"
+	eventually(t, "the new master knows who runs, and no other", func() bool { return watched.Servers[1].Do("ZCARD", set) == ":4" })
+	for _, ticket := range stay {
+		ticket.Release()
+	}
+	eventually(t, "the slots are back", func() bool { return watched.Servers[1].Do("ZCARD", set) == ":0" })
+	if followed-told > 10*time.Second {
+		t.Errorf("the Sentinels named another after %v, which was decided by after %v", told, followed)
+	}
+	t.Logf("the master was killed: another was named after %v and decided by after %v; peak %d of %d, %d admitted, %d unavailable meanwhile",
+		told.Round(10*time.Millisecond), followed.Round(10*time.Millisecond), peak.Load(), most, admitted.Load(), unavailable.Load())
+}
+
+// TestAnOldMasterThatIsOneNoLonger, and still answers: its connections are given up, and
+// whom the Sentinels name is asked.
+func TestAnOldMasterThatIsOneNoLonger(t *testing.T) {
+	watched := redistest.StartWatched(t)
+	r := newReal(t, watched.URL(), long, ratelimit.PolicyClosed)
+	r.warm(t)
+	if reply := watched.Sentinels[0].Do("SENTINEL", "FAILOVER", "main"); reply != "+OK" {
+		t.Fatal(reply)
+	}
+	eventually(t, "the other is master", func() bool { return watched.Master() == watched.Servers[1] })
+	eventually(t, "it is decided by", func() bool {
+		ticket, outcome := r.admit("t", 1)
+		defer ticket.Release()
+		return outcome == ratelimit.Admitted && watched.Servers[1].Do("ZCARD", "agw1:{registered:4:t}:slots") == ":1"
+	})
+}
+
+// TestNoSuchMaster, or a wrong password of Sentinels, is said.
+func TestNoSuchMaster(t *testing.T) {
+	watched := redistest.StartWatched(t)
+	r := newReal(t, "redis+sentinel://"+watched.Sentinels[0].Addr+"/other?sentinel_password=watch", long, ratelimit.PolicyClosed)
+	if r.failures(t)[redisstore.Unnamed] == 0 {
+		t.Errorf("failed for %v", r.store.Failures())
+	}
+}
