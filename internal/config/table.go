@@ -74,7 +74,7 @@ var rows = []row{
 	{"TRUSTED_PROXIES", "TrustedProxies", "cidrs", "", "none", "networks whose forwarding headers count, with commas between them", false,
 		readProxies},
 
-	{"REDIS_URL", "RedisURL", "url", "", "none", "shared limits in Redis or Valkey", true,
+	{"REDIS_URL", "RedisURL", "url", "", "none", "shared limits in Redis or Valkey: redis://, redis+sentinel://, redis+cluster://; rediss for TLS", true,
 		readSecret(func(s *Settings) *secret.Text { return &s.RedisURL })},
 	{"REDIS_TIMEOUT", "RedisTimeout", "duration", "10ms", "", "how long a decision may wait for the shared limits", false,
 		into(func(s *Settings) *time.Duration { return &s.RedisTimeout }, positive(literal.Duration))},
