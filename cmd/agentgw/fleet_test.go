@@ -160,8 +160,16 @@ func (r *replicas) metric(replica int, name string) string {
 // TestReplicasShareSlots: three replicas with one Redis, and forty callers who hold
 // what they get, have the upstream see as many at once as one tenant may have, and the
 // slots are back when they go.
-func TestReplicasShareSlots(t *testing.T) {
-	r := newReplicas(t, 3, redistest.Start(t).URL(), "{rps: 10000, burst: 10000, max_inflight: 6}")
+func TestReplicasShareSlots(t *testing.T) { replicasShareSlots(t, redistest.Start(t).URL()) }
+
+// TestReplicasShareSlotsOfACluster: so they do with three servers, of which each has a part
+// of what a call needs.
+func TestReplicasShareSlotsOfACluster(t *testing.T) {
+	replicasShareSlots(t, redistest.StartCluster(t).URL())
+}
+
+func replicasShareSlots(t *testing.T, redis string) {
+	r := newReplicas(t, 3, redis, "{rps: 10000, burst: 10000, max_inflight: 6}")
 	done := r.hold(40)
 	eventually(t, "six are at the upstream", func() bool { return r.inside.Load() == 6 })
 	eventually(t, "the others were refused", func() bool {

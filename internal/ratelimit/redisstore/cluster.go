@@ -34,10 +34,10 @@ type cluster struct {
 	store *Store
 	by    [slots]atomic.Pointer[lane] // nil: nobody has it
 	stale atomic.Bool                 // something was different from what was known
+	known atomic.Bool                 // who has which slots has been told, once
 
 	mu    sync.Mutex
 	lanes map[string]*lane // by address
-	known bool             // who has which slots has been told, once
 }
 
 // openCluster asks who has which slots, until it is told, and then again from time to
@@ -57,13 +57,11 @@ func (c *cluster) follow() {
 	asked := s.nanos.Nanos()
 	for told := c.ask(); ; {
 		switch {
-		case c.known:
+		case c.known.Load():
 		case told != nil:
 			s.tell(told)
 		case s.options.Back == nil || s.options.Back(probing{store: s}) == nil:
-			c.mu.Lock()
-			c.known = true
-			c.mu.Unlock()
+			c.known.Store(true)
 			s.away.Add(-1)
 			s.tell(nil)
 		}
@@ -74,7 +72,7 @@ func (c *cluster) follow() {
 		}
 		now := s.nanos.Nanos()
 		c.bury(now)
-		if stale := c.stale.Swap(false); stale || !c.known || now-asked >= int64(mapEvery) {
+		if stale := c.stale.Swap(false); stale || !c.known.Load() || now-asked >= int64(mapEvery) {
 			told, asked = c.ask(), now
 		}
 	}
@@ -184,7 +182,7 @@ func (c *cluster) at(address string) *lane {
 	if l == nil {
 		l = c.store.open(c.store.connecting.server(address))
 		c.lanes[address] = l
-		if c.known && c.store.Away() {
+		if c.known.Load() && c.store.Away() {
 			l.goAway(errFailedOver, true)
 		}
 	}
@@ -214,7 +212,7 @@ func (c *cluster) bury(now int64) {
 	}
 }
 
-// lane is the way to whoever has a job's keys; nil if that is not known.
+// lane is the way to whoever has a job's keys; nil if that was never known.
 func (c *cluster) lane(of ratelimit.Job) *lane { return c.by[slotOf(of.Keys[0])].Load() }
 
 // probe is a job that the server of a lane can be asked; none if no slot leads to it.

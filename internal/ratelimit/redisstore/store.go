@@ -154,7 +154,7 @@ func (s *Store) lane(of ratelimit.Job) *lane {
 // Ask implements ratelimit.Store.
 func (s *Store) Ask(of ratelimit.Job) (ratelimit.Answer, error) {
 	l := s.lane(of)
-	if l == nil || l.away.Load() {
+	if l == nil || l.away.Load() || s.cluster != nil && !s.cluster.known.Load() {
 		s.byReason.count(Away)
 		return ratelimit.Answer{}, errAway
 	}
