@@ -34,6 +34,8 @@ const toldEvery = 10 * time.Second
 // newFleet has what local decides be shared. The store need not answer yet.
 func newFleet(settings *config.Settings, local *ratelimit.Local, replica string, clock clockwork.Clock, log *slog.Logger) (*fleet, error) {
 	f := &fleet{clock: clock, log: log, policy: settings.LimitsOnStoreFailure}
+	f.mu.Lock() // until it is whole: the store may tell of itself at once
+	defer f.mu.Unlock()
 	store, err := redisstore.Open(redisstore.Options{
 		URL: settings.RedisURL.Reveal(), Timeout: settings.RedisTimeout, Clock: clock, Mode: f.changed, Back: f.back,
 	})
@@ -86,7 +88,10 @@ func (f *fleet) tellLate() {
 // back tells a store that is back of the calls that run, before anybody is decided by
 // it.
 func (f *fleet) back(by ratelimit.Store) error {
-	_, err := f.limiter.Renew(by)
+	f.mu.Lock()
+	limiter := f.limiter
+	f.mu.Unlock()
+	_, err := limiter.Renew(by)
 	return err
 }
 

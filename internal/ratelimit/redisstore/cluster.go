@@ -35,6 +35,7 @@ type cluster struct {
 	by    [slots]atomic.Pointer[lane] // nil: nobody has it
 	stale atomic.Bool                 // something was different from what was known
 	known atomic.Bool                 // who has which slots has been told, once
+	tried chan struct{}               // closed when it was, or nobody told
 
 	mu    sync.Mutex
 	lanes map[string]*lane // by address
@@ -43,7 +44,7 @@ type cluster struct {
 // openCluster asks who has which slots, until it is told, and then again from time to
 // time. Until then the store counts as away.
 func (s *Store) openCluster() {
-	s.cluster = &cluster{store: s, lanes: map[string]*lane{}}
+	s.cluster = &cluster{store: s, lanes: map[string]*lane{}, tried: make(chan struct{})}
 	s.away.Add(1)
 	s.running.Add(1)
 	go s.cluster.follow()
@@ -55,15 +56,19 @@ func (c *cluster) follow() {
 	ticker := s.options.Clock.NewTicker(probeEvery)
 	defer ticker.Stop()
 	asked := s.nanos.Nanos()
-	for told := c.ask(); ; {
+	first := true // nobody has been decided by anything else yet
+	for told := c.ask(); ; first = false {
 		switch {
 		case c.known.Load():
 		case told != nil:
 			s.tell(told)
-		case s.options.Back == nil || s.options.Back(probing{store: s}) == nil:
+		case first || s.options.Back == nil || s.options.Back(probing{store: s}) == nil:
 			c.known.Store(true)
 			s.away.Add(-1)
 			s.tell(nil)
+		}
+		if first {
+			close(c.tried)
 		}
 		select {
 		case <-s.ended.Done():
@@ -188,6 +193,27 @@ func (c *cluster) at(address string) *lane {
 	}
 	l.retired.Store(false)
 	return l
+}
+
+// ready reports whether it is known who has which slots. Who comes before anybody was asked
+// waits for that, as for a first connection; who comes later, for nothing.
+func (c *cluster) ready() bool {
+	if c.known.Load() {
+		return true
+	}
+	select {
+	case <-c.tried:
+		return c.known.Load()
+	default:
+	}
+	patience := c.store.options.Clock.NewTimer(c.store.options.Timeout)
+	defer patience.Stop()
+	select {
+	case <-c.tried:
+	case <-patience.Chan():
+	case <-c.store.ended.Done():
+	}
+	return c.known.Load()
 }
 
 // uses are the lanes that slots lead to.

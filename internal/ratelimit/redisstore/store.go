@@ -153,8 +153,9 @@ func (s *Store) lane(of ratelimit.Job) *lane {
 
 // Ask implements ratelimit.Store.
 func (s *Store) Ask(of ratelimit.Job) (ratelimit.Answer, error) {
+	ready := s.cluster == nil || s.cluster.ready()
 	l := s.lane(of)
-	if l == nil || l.away.Load() || s.cluster != nil && !s.cluster.known.Load() {
+	if !ready || l == nil || l.away.Load() {
 		s.byReason.count(Away)
 		return ratelimit.Answer{}, errAway
 	}
