@@ -136,8 +136,8 @@ func partHeader(of http.Header, i int) http.Header {
 	h.Del("Last-Event-Id")
 	h.Del("Te")
 	h["Accept-Encoding"] = uncompressed
-	if once := h["Idempotency-Key"]; len(once) == 1 {
-		once[0] += "-" + strconv.Itoa(i)
+	for line, once := range h["Idempotency-Key"] { // which is of one line; of two a service may go by either
+		h["Idempotency-Key"][line] = once + "-" + strconv.Itoa(i)
 	}
 	return h
 }

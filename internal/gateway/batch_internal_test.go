@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 )
@@ -74,6 +75,10 @@ func TestResultsAreReadable(t *testing.T) {
 		{"application/json", `{} x`, `"{} x","encoding":"text"`},
 		{"application/json", `{"a":1,"a":2}`, `"{\"a\":1,\"a\":2}","encoding":"text"`},
 		{"application/json", "\ufeff{}", "\"\ufeff{}\",\"encoding\":\"text\""},
+		{"application/json", `{"a":[1e308,-1E-400]}`, `{"a":[1e308,-1E-400]},"encoding":"json"`},
+		{"application/json", `{"a":[1e999999]}`, `"{\"a\":[1e999999]}","encoding":"text"`},
+		{"application/json", `-1E309`, `"-1E309","encoding":"text"`},
+		{"application/json", strings.Repeat("9", 310), `"` + strings.Repeat("9", 310) + `","encoding":"text"`},
 		{"application/json", deep(128), deep(128) + `,"encoding":"json"`},
 		{"application/json", deep(129), `"` + deep(129) + `","encoding":"text"`},
 		{"application/json", "{\"a\":\"\xff\"}", `"eyJhIjoi/yJ9","encoding":"base64"`},
@@ -90,6 +95,17 @@ func TestResultsAreReadable(t *testing.T) {
 		}
 		if text := k.appendResult(nil); !embeddable(text) && !strings.Contains(c.body, "[[[") {
 			t.Errorf("%s %q: no reader takes %.200s", c.contentType, c.body, text)
+		}
+	}
+}
+
+// TestEachLineOfAKeyForIdempotencyIsOfOneCall: two calls of a batch have none in common, by
+// whichever line a service goes.
+func TestEachLineOfAKeyForIdempotencyIsOfOneCall(t *testing.T) {
+	of := http.Header{"Idempotency-Key": {"a", "b"}}
+	for i, want := range []string{"[a-0 b-0]", "[a-1 b-1]"} {
+		if got := fmt.Sprint(partHeader(of, i)["Idempotency-Key"]); got != want {
+			t.Errorf("call %d has %s, want %s", i, got, want)
 		}
 	}
 }

@@ -208,13 +208,13 @@ func (c *conversation) said(s *websocket.Stream, p []byte) (rest []byte, more bo
 		u, fault := s.Next(p[at:])
 		switch {
 		case fault != nil:
-			if c.passDown(s, out, border) {
-				c.end(broken("the service broke the protocol: " + fault.Reason))
-			}
-			return nil, false
+			return nil, c.misspoken(s, out, border, fault)
 		case len(u.Bytes) == 0:
 			return p[at:], c.passDown(s, out, border)
 		case u.Opcode == websocket.Closing:
+			if _, fault := websocket.ParseClose(u.Payload); fault != nil {
+				return nil, c.misspoken(s, out, border, fault)
+			}
 			frame := bytes.Clone(u.Bytes)
 			if c.veil != nil {
 				frame = c.veil.control(u)
@@ -234,6 +234,15 @@ func (c *conversation) said(s *websocket.Stream, p []byte) (rest []byte, more bo
 		}
 	}
 	return nil, c.passDown(s, out, border)
+}
+
+// misspoken passes on what was in order of the service, and ends the conversation for what
+// was not.
+func (c *conversation) misspoken(s *websocket.Stream, b []byte, border int, f *websocket.Fault) (more bool) {
+	if c.passDown(s, b, border) {
+		c.end(broken("the service broke the protocol: " + f.Reason))
+	}
+	return false
 }
 
 // passDown passes bytes of the service on, behind which s stands; so many of them end

@@ -145,7 +145,8 @@ func isJSONType(contentType string) bool {
 
 // deepestKept is how deep JSON may nest that is embedded in a result. One answer is not
 // to be what makes all of them unreadable: readers give up at some depth, at a name that
-// stands twice, or at what is no JSON after all.
+// stands twice, at a number that no double holds (RFC 8259, section 6), or at what is no JSON
+// after all.
 const deepestKept = 128
 
 // embeddable reports whether b is one JSON value that every reader can read in a result.
@@ -155,12 +156,17 @@ func embeddable(b []byte) bool {
 	}
 	d := jsontext.NewDecoder(bytes.NewBuffer(b)) // which it reads in place
 	for ended := false; ; ended = d.StackDepth() == 0 {
-		_, err := d.ReadToken()
+		token, err := d.ReadToken()
 		if errors.Is(err, io.EOF) {
 			return ended
 		}
 		if err != nil || ended || d.StackDepth() > deepestKept {
 			return false
+		}
+		if token.Kind() == '0' {
+			if _, err := strconv.ParseFloat(token.String(), 64); err != nil { // it is too large
+				return false
+			}
 		}
 	}
 }

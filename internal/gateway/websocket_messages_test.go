@@ -642,3 +642,31 @@ func TestAnOutcomeThatIsLost(t *testing.T) {
 	s.wantClose(t, 1011)
 	w.idle("tenant:wide")
 }
+
+// TestAServicesCloseThatMayNotBeSentIsNotPassedOn: the client is told of a service that breaks
+// the protocol, behind what that has said in order (RFC 6455, section 7.4.1).
+func TestAServicesCloseThatMayNotBeSentIsNotPassedOn(t *testing.T) {
+	closes := map[string]string{"half a code": "\x88\x01\x03", "no UTF-8": "\x88\x03\x03\xe8\xff"}
+	for _, code := range []websocket.Code{0, 999, 1004, 1005, 1006, 1015, 2999, 5000} {
+		closes[fmt.Sprint(code)] = string(websocket.AppendClose(nil, nil, code, ""))
+	}
+	for name, bad := range closes {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := newGuided()
+			defer close(g.says)
+			w := wsWorld(t, setup{settings: func(s *config.Settings) { s.ClientStall = 0 }}, g.serve)
+			s := w.talk("plain/x", "k")
+			g.says <- "\x81\x02ab" + bad
+			if f := s.hears(t); f.payload != "ab" {
+				t.Error(f)
+			}
+			s.wantClose(t, 1014)
+			w.idle("tenant:wide")
+			list := w.ledger.all()
+			if r := list[len(list)-1]; r.Kind != receipts.KindOutcome || r.Ending != receipts.UpstreamAborted {
+				t.Errorf("%+v", r)
+			}
+		})
+	}
+}

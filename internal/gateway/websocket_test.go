@@ -27,7 +27,11 @@ func TestAWebSocketIsCharged(t *testing.T) {
 				return
 			}
 			heard.add(f)
-			if s.send(f.Opcode, "re: "+f.payload) != nil || f.Opcode == websocket.Closing {
+			if f.Opcode == websocket.Closing {
+				_ = s.send(f.Opcode, f.payload)
+				return
+			}
+			if s.send(f.Opcode, "re: "+f.payload) != nil {
 				return
 			}
 		}
@@ -58,7 +62,7 @@ func TestAWebSocketIsCharged(t *testing.T) {
 	if err := c.close(websocket.Normal, "bye"); err != nil {
 		t.Fatal(err)
 	}
-	if f := c.hears(t); f.code() == 0 || w.inFlight("tenant:wide") != 0 {
+	if f := c.hears(t); f.code() != 1000 || w.inFlight("tenant:wide") != 0 {
 		t.Errorf("%v, and %d slots are taken when the close is there", f, w.inFlight("tenant:wide"))
 	}
 	list := w.ledger.all()
@@ -77,7 +81,7 @@ func TestAWebSocketIsCharged(t *testing.T) {
 		t.Errorf("%+v", outcome)
 	}
 	in := len(create("1"))*3 + len(`{"type":"steer"}`) + len("xxbye") + 5*6
-	out := len("re: "+create("1"))*2 + len(refused) + len(`re: {"type":"steer"}`) + 4*2 + 2 + len("re: xxbye") + 2
+	out := len("re: "+create("1"))*2 + len(refused) + len(`re: {"type":"steer"}`) + 4*2 + 2 + len("xxbye") + 2
 	if outcome.In != int64(in) || outcome.Out != int64(out) {
 		t.Errorf("%d bytes in and %d out, want %d and %d", outcome.In, outcome.Out, in, out)
 	}
