@@ -20,7 +20,7 @@ var arrows = map[string][]string{
 	"config":       {"literal", "redisaddr", "secret"},
 	"delegation":   nil,
 	"explain":      nil,
-	"gateway":      {"config", "delegation", "explain", "identity", "literal", "oauth", "oidc", "ratelimit", "receipts", "redact", "registry", "rules", "tunnel", "vault", "websocket"},
+	"gateway":      {"config", "delegation", "explain", "hangup", "identity", "literal", "oauth", "oidc", "ratelimit", "receipts", "redact", "registry", "rules", "tunnel", "vault", "websocket"},
 	"hangup":       {"http1"},
 	"http1":        nil,
 	"identity":     {"secret"},

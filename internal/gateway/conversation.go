@@ -140,7 +140,8 @@ func (c *conversation) takeOver(header http.Header) error {
 	}
 	c.client, c.from, c.out.status = conn, from, 0
 	c.out.stall.control = conn
-	c.toClient.to, c.toClient.stall, c.toUpstream.to = conn, &c.out.stall, c.upstream
+	c.toClient.to, c.toClient.bound = conn, &c.out.stall
+	c.toUpstream.to, c.toUpstream.bound = c.upstream, &lookout{clock: c.g.clock, at: conn, broken: func() { c.end(end{ending: receipts.ClientCancelled}) }}
 	if err := c.toClient.write(switched(c.out.Header(), header)); err != nil { // the first read will tell how
 		c.end(end{ending: receipts.ClientCancelled})
 	}

@@ -21,8 +21,11 @@ const manyWaiting = 256
 // of the gateway's own between them. Safe for concurrent use.
 type peer struct {
 	to    io.Writer
-	stall *stall // nil: a write may last
-	sent  atomic.Int64
+	bound interface { // around each write
+		begin()
+		end()
+	}
+	sent atomic.Int64
 
 	mu        sync.Mutex
 	inFrame   bool // what was written ends within a frame,
@@ -34,19 +37,15 @@ type peer struct {
 
 // write writes what is no part of the conversation, before it.
 func (p *peer) write(b []byte) error {
-	if p.stall != nil {
-		p.stall.begin()
-		defer p.stall.end()
-	}
+	p.bound.begin()
+	defer p.bound.end()
 	_, err := p.to.Write(b)
 	return err
 }
 
 func (p *peer) writeLocked(b []byte) error {
-	if p.stall != nil {
-		p.stall.begin()
-		defer p.stall.end()
-	}
+	p.bound.begin()
+	defer p.bound.end()
 	n, err := p.to.Write(b)
 	p.sent.Add(int64(n))
 	p.failed = p.failed || err != nil

@@ -160,7 +160,12 @@ func (f *flow) run(ctx context.Context) {
 }
 
 func (f *flow) carryUp() {
-	read, wrote := f.carry(f.from, &f.up, f.upstream.Write)
+	watch := &lookout{clock: f.g.clock, at: f.client, broken: func() { f.cancel(errClient) }}
+	read, wrote := f.carry(f.from, &f.up, func(b []byte) (int, error) {
+		watch.begin()
+		defer watch.end()
+		return f.upstream.Write(b)
+	})
 	switch {
 	case read != nil:
 		f.cancel(errClient)
