@@ -105,6 +105,67 @@ func TestASlowDiskIsNoHang(t *testing.T) {
 	})
 }
 
+// TestAFullDiskIsNoHang: of a full disk nobody waits for room. However long it has
+// been full, and though it is being asked again just when it is looked whether
+// somebody has waited for too long, it is not called slow.
+func TestAFullDiskIsNoHang(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		dir := t.TempDir()
+		l, d, clock := onSmallDisk(t, dir, 1<<20, true)
+		d.Fill(0)
+		for i := 0; l.Healthy() == nil; i++ {
+			if l.Append(intent(fmt.Sprint("i", i))); i > 1000 {
+				t.Fatal("the disk never became full")
+			}
+		}
+		d.SlowLooks(600 * time.Millisecond) // there are two each time it is asked again
+		for range 100 {
+			clock.Advance(100 * time.Millisecond)
+			l.Miss(intent("m"), false)
+		}
+		d.SlowLooks(0)
+		d.Free(500 << 10)
+		healthy(t, l, clock)
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if gaps := recordsOf(t, dir, receipts.KindGap); len(gaps) != 1 || gaps[0].Reason != "disk_full" || gaps[0].Count != 100 {
+			t.Errorf("%+v", gaps)
+		}
+	})
+}
+
+// TestWhoWasSentAwayWaitsForNothing: those who waited for room when the disk hung
+// have been told. Once it has answered, a further wait begins with who comes then.
+func TestWhoWasSentAwayWaitsForNothing(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		l, d, clock := onSmallDisk(t, t.TempDir(), 8<<20, true)
+		goOn := d.Hold()
+		results := make(chan error, 2000)
+		for i := range cap(results) { // more than there is room for
+			go func() { _, err := l.Append(intent(fmt.Sprint("i", i))); results <- err }()
+		}
+		eventually(t, "all are sent away", func() bool { clock.Advance(100 * time.Millisecond); return len(results) == cap(results) })
+		for refused := 0; refused == 0; {
+			if len(results) == 0 {
+				t.Fatal("none of them waited for room")
+			}
+			if err := <-results; !errors.Is(err, receipts.ErrLate) {
+				refused++
+			}
+		}
+		clock.Advance(time.Minute)
+		d.SlowLooks(1100 * time.Millisecond)
+		goOn()
+		for range 100 {
+			clock.Advance(100 * time.Millisecond)
+			if err := l.Healthy(); err != nil {
+				t.Fatalf("nobody waits: %v", err)
+			}
+		}
+	})
+}
+
 // TestAnErrorBehindAHang: that a sync comes back with an error is still the end of
 // the log until a restart.
 func TestAnErrorBehindAHang(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"sync"
 	"syscall"
+	"time"
 )
 
 // SmallDisk is the real disk with so little room that it can be used up: of the
@@ -20,6 +21,7 @@ type SmallDisk struct {
 	hold  chan struct{} // syncs wait until it is closed
 	held  int           // that wait
 	fail  error         // of the next sync
+	slow  time.Duration // that a look at how much room there is takes
 }
 
 const page = 4096
@@ -58,6 +60,13 @@ func (d *SmallDisk) Hold() (goOn func()) {
 		d.mu.Unlock()
 		close(hold)
 	}
+}
+
+// SlowLooks has it take so long to say how much room there is.
+func (d *SmallDisk) SlowLooks(took time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.slow = took
 }
 
 // FailNextSync has one sync fail, and none after it.
@@ -183,6 +192,10 @@ func (f *smallFile) reserve(n int64) error {
 }
 
 func (f *smallFile) free() (free, total int64, err error) {
+	f.disk.mu.Lock()
+	slow := f.disk.slow
+	f.disk.mu.Unlock()
+	time.Sleep(slow)
 	f.disk.mu.Lock()
 	defer f.disk.mu.Unlock()
 	return max(0, f.disk.freeLocked()), f.disk.total, nil

@@ -109,6 +109,7 @@ func (l *Log) tooLong() bool {
 	}
 	l.watching, l.slow, l.reason = false, true, reasonSlow
 	l.tellLocked()
+	l.space.short = 0 // who comes later has not waited since then
 	l.notes.nudge()
 	return true
 }
