@@ -45,7 +45,12 @@ func TestReloadOfWhatIsNoRegistry(t *testing.T) {
 	r := newReloading(t, tenant)
 	before := r.config()
 	put := func(text []byte) func() error {
-		return func() error { return os.WriteFile(r.file, text, 0o600) }
+		return func() error { // whole at once: half of a file of comments is another file, which may be taken
+			if err := os.WriteFile(r.file+".new", text, 0o600); err != nil {
+				return err
+			}
+			return os.Rename(r.file+".new", r.file)
+		}
 	}
 	for _, c := range []struct {
 		name string

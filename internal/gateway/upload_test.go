@@ -132,17 +132,22 @@ func TestProxyStreamsBothWays(t *testing.T) {
 func TestProxyAnswersBeforeTheRequestHasEnded(t *testing.T) {
 	const size = 8 << 20
 	for _, protocol := range fronts {
+		answered := make(chan struct{})
 		w := uploadWorld(t, func(rw http.ResponseWriter, _ *http.Request) {
 			_ = http.NewResponseController(rw).EnableFullDuplex()
+			rw.Header().Set("Content-Length", "30000")
 			rw.WriteHeader(http.StatusUnauthorized)
-			_, _ = io.WriteString(rw, strings.Repeat("no ", 10_000))
+			send(rw, strings.Repeat("no ", 10_000))
+			<-answered // net/http closes the connection half a second later, and what has not been read by then is lost
 		}, func(s *config.Settings) { s.MaxRequestBody = 2 * size })
 		w.front(protocol)
 		res, err := w.post("PUT", "any/x", strings.NewReader(strings.Repeat("x", size)), size)
 		if err != nil {
+			close(answered)
 			t.Fatal(protocol, err)
 		}
 		body, err := io.ReadAll(res.Body)
+		close(answered)
 		if res.StatusCode != 401 || len(body) != 30_000 || err != nil || res.Header.Get("Agentgate-Code") != "" {
 			t.Errorf("%s: %s, %d bytes, %v", protocol, res.Status, len(body), err)
 		}
