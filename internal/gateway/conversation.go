@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -108,8 +107,9 @@ func (g *Gateway) converse(ctx context.Context, c *conversation, header http.Hea
 	defer c.hangUp() // on a panic too
 	c.count = g.counting(c.call, true)
 	var both sync.WaitGroup
-	both.Go(c.guarded(c.listen))
-	both.Go(c.guarded(c.speak))
+	broke := func(fault any) { c.end(end{panic: fault}) }
+	both.Go(func() { g.guarded("a WebSocket", c.listen, broke) })
+	both.Go(func() { g.guarded("a WebSocket", c.speak, broke) })
 
 	var e end
 	select {
@@ -146,20 +146,6 @@ func (c *conversation) takeOver(header http.Header) error {
 		c.end(end{ending: receipts.ClientCancelled})
 	}
 	return nil
-}
-
-// guarded has a panic in a direction end the conversation as one of the call's own
-// goroutine would: else it would end the process.
-func (c *conversation) guarded(direction func()) func() {
-	return func() {
-		defer func() {
-			if p := recover(); p != nil {
-				c.g.log.Error("a direction of a WebSocket panicked", "panic", p, "stack", string(debug.Stack()))
-				c.end(end{panic: p})
-			}
-		}()
-		direction()
-	}
 }
 
 // end has the conversation end, if nothing else has.

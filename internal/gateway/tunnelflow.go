@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -133,30 +132,18 @@ func (f *flow) run(ctx context.Context) {
 	if f.call.tunnel.limit.Cut && f.g.budget(f.call).Exhausted() > 0 { // since it was admitted
 		f.cancel(errBudget)
 	}
-	var fault any
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		defer func() {
-			if fault = recover(); fault != nil {
-				f.g.log.Error("a tunnel panicked", "panic", fault, "stack", string(debug.Stack()))
-				f.cancel(http.ErrAbortHandler)
-			}
-		}()
-		f.carryUp()
-	}()
-	defer func() {
-		if p := recover(); p != nil {
-			f.cancel(http.ErrAbortHandler)
-			<-done
-			panic(p)
-		}
-		<-done
-		if fault != nil {
-			panic(fault)
-		}
-	}()
-	f.carryDown()
+	faults := make(chan any, 2)
+	broke := func(fault any) {
+		faults <- fault
+		f.cancel(http.ErrAbortHandler)
+	}
+	var up sync.WaitGroup
+	up.Go(func() { f.g.guarded("a tunnel", f.carryUp, broke) })
+	f.g.guarded("a tunnel", f.carryDown, broke)
+	up.Wait()
+	if len(faults) > 0 {
+		panic(<-faults)
+	}
 }
 
 func (f *flow) carryUp() {
