@@ -210,6 +210,7 @@ func TestManifestsHold(t *testing.T) {
 	for name, values := range map[string]map[string]any{
 		"as it is":     nil,
 		"with TLS":     {"tlsSecretName": "tls"},
+		"with state":   {"shared": map[string]any{"state": true}},
 		"alone":        {"replicas": 1, "shared": map[string]any{"limits": false, "state": false}},
 		"with others":  {"settings": map[string]any{"AGENTGATE_LOG_LEVEL": "debug", "AGENTGATE_RECEIPT_RETENTION": "720h"}, "storage": map[string]any{"className": "fast"}},
 		"its own file": {"registryConfigMap": "mine", "networkPolicy": map[string]any{"enabled": false}},
