@@ -15,7 +15,7 @@ func TestContract(t *testing.T) {
 		const epoch = 1_790_000_000_123 * int64(time.Millisecond)
 		now := new(atomic.Int64)
 		return limitertest.Subject{
-			Limiter: ratelimit.NewLocal(ratelimit.Options{Epoch: epoch, Clock: clock{now}}),
+			Limiter: ratelimit.NewLocal(ratelimit.Options{Epoch: epoch, Clock: clock{now}, TableSize: 8192}), // of many shards, and small, as there are thousands
 			Epoch:   epoch,
 			Now:     now.Load,
 			Advance: func(d time.Duration) { now.Add(int64(d)) },

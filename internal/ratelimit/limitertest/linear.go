@@ -96,7 +96,7 @@ func linearly(t *testing.T, clients int, model porcupine.Model, client func(id, 
 		})
 	}
 	wg.Wait()
-	if res := porcupine.CheckOperationsTimeout(model, history, 10*time.Second); res != porcupine.Ok {
+	if res := porcupine.CheckOperationsTimeout(model, history, time.Minute); res != porcupine.Ok {
 		t.Fatalf("%v: %v", res, history)
 	}
 }

@@ -101,7 +101,7 @@ func aTenantIsLinearizableInTime(t *testing.T, make Maker) {
 			crowd.Wait()
 			s.Advance(time.Duration(ms * random.Int64N(60)))
 		}
-		if res := porcupine.CheckOperationsTimeout(inTimeModel(l, most, s.step()), done, 10*time.Second); res != porcupine.Ok {
+		if res := porcupine.CheckOperationsTimeout(inTimeModel(l, most, s.step()), done, time.Minute); res != porcupine.Ok {
 			t.Fatalf("%v under %+v: %v", res, l, done)
 		}
 	}

@@ -110,7 +110,7 @@ func subject(t limitertest.TB, mini clocked, clock *clockwork.FakeClock, store *
 	endKept(t, store)
 	mini.FlushAll()
 	now := new(atomic.Int64)
-	local := ratelimit.NewLocal(ratelimit.Options{Epoch: epoch, Clock: tick{now}})
+	local := ratelimit.NewLocal(ratelimit.Options{Epoch: epoch, Clock: tick{now}, TableSize: 8192}) // of many shards, and small, as there are thousands
 	shared := ratelimit.NewShared(local, store, ratelimit.SharedOptions{
 		Replica: fmt.Sprint("r", subjects.Add(1)), Away: ratelimit.PolicyClosed, Divided: divided,
 		Failed: func(err error) { t.Errorf("the store did not decide: %v", err) },

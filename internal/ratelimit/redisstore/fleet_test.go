@@ -157,7 +157,7 @@ func slotsAreLinearizable(t *testing.T, f *fleet) {
 			})
 		}
 		all.Wait()
-		if res := porcupine.CheckOperationsTimeout(slotsModel(most), done, 10*time.Second); res != porcupine.Ok {
+		if res := porcupine.CheckOperationsTimeout(slotsModel(most), done, time.Minute); res != porcupine.Ok {
 			t.Fatalf("%v: %v", res, done)
 		}
 		if n := f.leases(tenant); n != "0" {
