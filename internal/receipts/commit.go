@@ -147,6 +147,7 @@ func (l *Log) commit(b *batch) {
 	l.signing.Unlock()
 	l.growLocked(b)
 	l.trees.Unlock()
+	l.storeLeaves()
 	l.index.written(l.segment.size - at)
 	for _, s := range b.slots {
 		slots.Put(s)
@@ -191,8 +192,25 @@ func (l *Log) growLocked(b *batch) {
 		}
 		l.leaves.add(l.segment.first, s.leaf, before)
 	}
-	if err := l.leaves.ease(); err != nil {
-		l.warnOfLeaves(err)
+}
+
+// storeLeaves writes the leaves that have gathered. What a disk that hangs keeps is
+// the committer, which is watched, and nobody who wants a proof.
+func (l *Log) storeLeaves() {
+	if !l.leaves.due() {
+		return
+	}
+	var written int
+	var failed error
+	_ = l.watched(func() error {
+		written, failed = l.leaves.write()
+		return nil // it was no record: that the disk has answered is enough
+	})
+	l.trees.Lock()
+	l.leaves.letGo(written)
+	l.trees.Unlock()
+	if failed != nil {
+		l.warnOfLeaves(failed)
 	}
 }
 
@@ -330,6 +348,8 @@ func (l *Log) finish() error {
 	if l.failure != nil { // the committer has ended: nobody writes it any more
 		return errors.Join(l.failure, l.segment.file.Close(), l.lock.Close())
 	}
-	_ = l.leaves.flush() // derived: the next start writes what is missing
+	l.trees.Lock()
+	_ = l.leaves.keep() // derived: the next start writes what is missing
+	l.trees.Unlock()
 	return errors.Join(l.publishLast(), l.segment.close(), l.lock.Close())
 }

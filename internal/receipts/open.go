@@ -175,7 +175,7 @@ func open(dir, folder string, o Options) (*Log, *past, error) {
 func (l *Log) load(p *past, w *walker) (err error) {
 	l.tree, l.branches, l.grown, l.next = w.tree, w.branches, w.grown, w.tree.size
 	l.tiles, l.byTree = w.tiles, w.byTree
-	if err := l.leaves.flush(); err != nil {
+	if err := l.leaves.keep(); err != nil {
 		l.warnOfLeaves(err)
 	}
 	if err := w.recall(nil); err != nil {

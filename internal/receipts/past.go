@@ -157,7 +157,9 @@ func (l *Log) walk(p *past, w *walker, known *checkpoint) (*newestCheckpoints, e
 				return &Damage{Position: w.office.at, What: "the header names another verifier key than this log's", signed: true}
 			}
 			l.remember(p, e)
-			l.leaves.add(e.segment, e.leaf, e.before)
+			if l.leaves.add(e.segment, e.leaf, e.before); l.leaves.due() {
+				_ = l.leaves.keep() // what cannot be written is tried again, and told of, when all is read
+			}
 			l.anchor.pass(&w.tree)
 			if known != nil && e.index+1 == known.Size && w.tree.root() != known.Root {
 				return w.suspect("the file %s", checkpointFile)

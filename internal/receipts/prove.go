@@ -95,18 +95,19 @@ func (l *Log) snapshot(b *branch, seq uint64) (*snapshot, *leafReader, error) {
 		l.trees.Unlock()
 		return nil, nil, fmt.Errorf("record %d of this tenant is not on disk: %w", seq, fs.ErrNotExist)
 	}
-	reader, err := l.leaves.reader()
+	reader := l.leaves.reader()
 	s := b.shown
 	old := s == nil || s.Size < seq || s.Size < b.tree.size && now.Sub(s.at) >= signEvery
 	if old {
 		s = &snapshot{checkpoint: b.head(), at: now, last: b.last, tiles: b.tiles, tail: slices.Clone(b.tree.tail()), ends: b.ends}
 	}
 	l.trees.Unlock()
-	if err != nil || !old {
-		return s, reader, err
+	if !old {
+		return s, reader, nil
 	}
 	// Apart from the lock, which the committer wants too. Two who ask at once may
 	// sign the same: what is signed for a size follows from the log.
+	var err error
 	if s.signed, err = l.key.signTree(s.checkpoint); err != nil {
 		reader.close()
 		return nil, nil, err

@@ -87,6 +87,52 @@ func TestAHangTripsABreaker(t *testing.T) {
 	})
 }
 
+// TestAHangBehindTheRecords: the files that proofs are made of hang, which are written
+// when callers have been told: nobody waits for longer than two seconds for that
+// either, and a proof waits for nothing.
+func TestAHangBehindTheRecords(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		clock, hold, hangs := newBubbleClock(), make(chan struct{}), make(chan struct{}, 1)
+		l := openLog(t, t.TempDir(), func(o *receipts.Options) {
+			o.Clock = clock
+			receipts.SetTrace(o, func(call string) error {
+				if strings.HasPrefix(call, "write ") && strings.HasSuffix(call, ".leaves") {
+					hangs <- struct{}{}
+					<-hold
+				}
+				return nil
+			})
+		})
+		for n := 0; len(hangs) == 0 && n < 5000; n++ {
+			mustAppend(t, l, of("tenant:acme", fmt.Sprint(n)))
+			clock.Advance(0)
+		}
+		late := make(chan error, 1)
+		go func() { _, err := l.Append(intent("late")); late <- err }()
+		clock.Advance(1900 * time.Millisecond)
+		if len(late) > 0 || l.Healthy() != nil {
+			t.Errorf("not two seconds yet: %v, %d answered", l.Healthy(), len(late))
+		}
+		if _, err := prove(l, "7"); err != nil {
+			t.Errorf("a proof meanwhile: %v", err)
+		}
+		eventually(t, "it is sent away", func() bool { clock.Advance(100 * time.Millisecond); return len(late) == 1 })
+		if err := <-late; !errors.Is(err, receipts.ErrLate) {
+			t.Errorf("one that waited: %v", err)
+		}
+		if _, err := l.Append(intent("x")); !errors.Is(err, receipts.ErrUnavailable) || errors.Is(err, receipts.ErrLate) {
+			t.Errorf("a new attempt: %v", err)
+		}
+		close(hold)
+		<-hangs
+		healthy(t, l, clock)
+		mustAppend(t, l, intent("later"))
+		if _, err := prove(l, "7"); err != nil {
+			t.Errorf("a proof after it: %v", err)
+		}
+	})
+}
+
 // TestASlowDiskIsNoHang: as long as nobody waits for two seconds it is waited for.
 func TestASlowDiskIsNoHang(t *testing.T) {
 	inBubble(t, func(t *testing.T) {

@@ -79,10 +79,7 @@ func (l *Log) hashesOf(tree string) (*hashes, *leafReader, error) {
 	}
 	l.trees.Lock()
 	defer l.trees.Unlock()
-	reader, err := l.leaves.reader()
-	if err != nil {
-		return nil, nil, err
-	}
+	reader := l.leaves.reader()
 	size := l.tree.size
 	return &hashes{size: size, tiles: l.tiles, tail: slices.Clone(l.tree.tail()), leaves: func(tile uint64) ([]tlog.Hash, error) {
 		return reader.row(tile*tileWidth, min(size, (tile+1)*tileWidth))
