@@ -33,7 +33,7 @@ func TestMistakesInTheCommandLine(t *testing.T) {
 		{"keys revoke", "ID is missing: agentgw keys revoke ID"},
 		{"keys revoke canary canary", "2 arguments where one ID is wanted: agentgw keys revoke ID"},
 		{"receipts show", "ID is missing: agentgw receipts show ID"},
-		{"receipts verify", "PATH is missing: agentgw receipts verify PATH --vkey FILE"},
+		{"receipts verify", "PATH is missing: agentgw receipts verify PATH... --vkey FILE..."},
 		{"check canary canary", "2 arguments where at most one FILE is wanted: agentgw check [FILE]"},
 	} {
 		stdout, stderr := b.want(exitUsage, strings.Split(c.args, " ")...)
