@@ -26,6 +26,13 @@ const (
 // nothing against the token.
 var errNoAnswer = errors.New("the keys of its issuer could not be had")
 
+// ended is the end of a fetch that has ended.
+var ended = func() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
+
 // keySet is the keys of one issuer, as they were had last. Other libraries fetch
 // them again for every token with a key id that they do not know (coreos/go-oidc
 // pull request 482), and so let strangers have the issuer flooded. Safe for
@@ -38,6 +45,7 @@ type keySet struct {
 
 	mu      sync.Mutex
 	keys    []key // replaced and never changed
+	edition int   // how often they were
 	had     time.Time
 	at      string // where they are; "": to be asked
 	tried   time.Time
@@ -54,12 +62,12 @@ func newKeySet(issuer string, client *http.Client, clock clockwork.Clock, log *s
 // verify checks that a key of the issuer's has signed t. It waits only where no key
 // fits and there may be newer ones.
 func (s *keySet) verify(ctx context.Context, t *token) error {
-	keys := s.current()
+	keys, edition := s.current()
 	err := t.signedBy(keys)
 	if err == nil {
 		return nil
 	}
-	if newer := s.newer(t.kid); newer != nil {
+	if newer := s.newer(t.kid, edition); newer != nil {
 		select {
 		case <-newer:
 		case <-ctx.Done():
@@ -74,24 +82,27 @@ func (s *keySet) verify(ctx context.Context, t *token) error {
 	return err
 }
 
-// current returns the keys as they are, and has those that are not fresh fetched
-// again meanwhile.
-func (s *keySet) current() []key {
+// current returns the keys as they are and which edition they are, and has those
+// that are not fresh fetched again meanwhile.
+func (s *keySet) current() ([]key, int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.clock.Now()
 	if now.Sub(s.had) >= freshFor {
 		s.beginLocked(now)
 	}
-	return s.goodLocked(now)
+	return s.goodLocked(now), s.edition
 }
 
 // newer returns the end of a fetch that may bring a key of that id, or, for tokens
-// without, any; nil if none is to be had now.
-func (s *keySet) newer(kid string) <-chan struct{} {
+// without, any, to who has seen that edition; nil if none is to be had now.
+func (s *keySet) newer(kid string, seen int) <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.clock.Now()
+	if s.edition != seen { // they came since he looked
+		return ended
+	}
 	if has(s.goodLocked(now), kid) {
 		return nil // and the signature is of another
 	}
@@ -140,8 +151,8 @@ func (s *keySet) goodLocked(now time.Time) []key {
 
 // fetch has the keys anew. It is nobody's request: who began it may hang up while
 // others wait.
-func (s *keySet) fetch(at string, ended chan struct{}) {
-	defer close(ended)
+func (s *keySet) fetch(at string, end chan struct{}) {
+	defer close(end)
 	keys, at, err := s.ask(context.Background(), at)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -159,6 +170,7 @@ func (s *keySet) fetch(at string, ended chan struct{}) {
 		s.log.Info("the keys of an issuer were had", "issuer", s.issuer, "keys", len(keys))
 	}
 	s.keys, s.at, s.had = keys, at, s.clock.Now()
+	s.edition++
 }
 
 // ask has the keys from where they are, which it asks for if it is not known.
