@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -94,7 +95,7 @@ func pooled(t *testing.T, url string, size int) contender {
 
 func (p pool) Ask(job ratelimit.Job) (ratelimit.Answer, error) {
 	var numbers []byte
-	number := func(n int64) { numbers = binary.LittleEndian.AppendUint64(numbers, uint64(n)) }
+	number := func(n int64) { numbers = binary.LittleEndian.AppendUint64(numbers, math.Float64bits(float64(n))) }
 	args := make([]any, 1, 1+len(job.Args))
 	for _, a := range job.Args {
 		if text, ok := a.(string); ok {
@@ -119,7 +120,7 @@ func (p pool) Ask(job ratelimit.Job) (ratelimit.Answer, error) {
 	}
 	values := make([]int64, len(reply[0])/8-2) // after how many they are, and the time
 	for i := range values {
-		values[i] = int64(binary.LittleEndian.Uint64([]byte(reply[0][16+8*i:])))
+		values[i] = int64(math.Float64frombits(binary.LittleEndian.Uint64([]byte(reply[0][16+8*i:]))))
 	}
 	return ratelimit.Answer{Number: answers.Add(1), Values: values}, nil
 }

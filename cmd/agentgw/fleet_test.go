@@ -287,7 +287,7 @@ func theStoreGoesAway(t *testing.T, how string) {
 	for i := range 2 {
 		eventually(t, "limits are shared again", func() bool { return r.metric(i, "agentgate_limits_shared") == "1" })
 	}
-	if n := strings.TrimSpace(store.Do("ZCARD", "agw1:{registered:4:tenant:t}:slots")); n != ":6" {
+	if n := strings.TrimSpace(store.Do("ZCARD", "agw2:{registered:4:tenant:t}:slots")); n != ":6" {
 		t.Errorf("the store knows of %s calls that run, want 6", n)
 	}
 	if status, code := r.call(1, "s", "get"); status != 429 || code != "concurrency_limited" {

@@ -13,7 +13,7 @@ import (
 //
 // What stands in braces is what a cluster places a key by. A key may act for many
 // tenants, so its bucket cannot lie with theirs.
-const storePrefix = "agw1:"
+const storePrefix = "agw2:"
 
 func bucketName(r *Ref) string {
 	return storePrefix + "{" + r.table.String() + ":" + strconv.Itoa(int(r.kind)) + ":" + plain(r.partition) + "}"

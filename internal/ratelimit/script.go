@@ -49,12 +49,12 @@ type Program struct {
 func NewProgram(before string) Program {
 	var text strings.Builder
 	text.WriteString(before)
-	for _, part := range []string{"clock", "args", "memory", "bucket", "slots", "window"} {
+	for _, part := range []string{"args", "clock", "memory", "bucket", "slots", "window"} {
 		text.WriteString(query(part))
 	}
 	text.WriteString("local jobs = {}\n")
 	for _, s := range scripts {
-		text.WriteString("table.insert(jobs, function(KEYS)\n" + query(s.Name) + "end)\n")
+		text.WriteString("table.insert(jobs, function()\n" + query(s.Name) + "end)\n")
 	}
 	text.WriteString(query("run"))
 	sum := sha1.Sum([]byte(text.String()))

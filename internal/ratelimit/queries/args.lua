@@ -1,26 +1,24 @@
--- What is asked for comes as integers, all in one argument, each in 8 bytes, and as texts
--- in those that follow. To read digits would take longer than to decide by them.
+-- What is asked for comes as integers, all in one argument, each as a double, which is what
+-- Lua has, and as texts in those that follow. To read digits would take longer than to
+-- decide by them.
+local KEYS, ARGV, call, pcall, format, rep = KEYS, ARGV, redis.call, pcall, string.format, string.rep
+local pack, unpack = struct.pack, struct.unpack
 local numbers, at, text, lastText = ARGV[1], 1, 1, 1
 
--- form says that so many integers follow each other.
+-- The names that a job has follow after so many of the jobs before it.
+local first, names = 0, 0
+
+-- forms say that so many integers follow each other.
 local forms = {}
-local function form(n)
-	if not forms[n] then
-		forms[n] = '<' .. string.rep('i8', n)
-	end
-	return forms[n]
+for n = 1, 24 do
+	forms[n] = '<' .. rep('d', n)
 end
 
--- args returns the next n integers, and one value more.
+-- args returns the next n integers, 24 at most, and one value more.
 local function args(n)
 	local from = at
 	at = at + 8 * n
-	return struct.unpack(form(n), numbers, from)
-end
-
-local function arg()
-	local n = args(1)
-	return n
+	return unpack(forms[n], numbers, from)
 end
 
 -- textArg returns the next text, or nil after the last.

@@ -3,10 +3,10 @@
 -- KEYS   the rule's window
 -- ARGV   its length; how much more
 -- reply  the time; what is counted; what is left of the window
-local w = window(KEYS[1], arg())
-local n = arg()
+local length, n = args(2)
+local w = window(KEYS[first + 1], length)
 if n > 0 then
 	needsRoom()
 	add(w, n)
 end
-return {now, w.used, w.left}
+return pack('<ddd', now, w.used, w.left)

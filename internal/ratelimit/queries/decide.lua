@@ -20,122 +20,113 @@ needsRoom()
 local all, tokens, nothing, slots, paid = 1, 2, 3, 4, 5
 local admitted, byKey, byRate, bySlots, byKeyForSlots, queued = 0, 1, 2, 3, 4, 5
 
-local how, lease = arg(), arg()
-local id = textArg()
-local starved = arg() == 1
-local owes, marked, changes = arg(), arg(), arg()
-local key = open(KEYS[1], arg(), arg(), arg())
-local free = {arg(), arg()}
+local how, lease, starved, owes, marked, changes,
+	keyInterval, keyBurst, keyAge, freeInterval, freeBurst,
+	tenantInterval, tenantBurst, tenantAge, serviceInterval, serviceBurst, serviceAge,
+	capTenant, capService, dry, rules = args(21)
+local nameKey, nameTenant, nameService = KEYS[first + 1], KEYS[first + 3], KEYS[first + 4]
+local setTenant, setService = KEYS[first + 5], KEYS[first + 6]
 
-local function level(b)
-	if b.off then
-		return 0
-	end
-	return b.tat - now
-end
-
-local reply = {now, admitted}
-local function tell(b)
-	local n = #reply
-	reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = level(b), b.wait, mark(b), b.changes
-end
-
+local stored = call('MGET', nameKey, nameTenant, nameService)
+local key = open(ofKey, nameKey, stored[1], keyInterval, keyBurst, keyAge)
 if owes == 1 then
 	ask(key)
 	if key.wait > 0 then
 		save(key)
-		reply[2] = byKey
-		tell(key)
-		return reply
+		return pack(forms[6], now, byKey, level(key), key.wait, key.tat + key.refunded, key.changes)
 	end
 end
 
-local tenant = open(KEYS[3], arg(), arg(), arg())
-local bucket = open(KEYS[4], arg(), arg(), arg())
-local capTenant, capService = arg(), arg()
-local rules, dry = {}, arg() == 1
-for i = 1, arg() do
-	local r = window(KEYS[6 + i], arg())
-	r.count, r.most, r.observes = arg(), arg(), arg() == 1
-	r.refuses = not (r.most >= 0 and (r.count == 0 or r.count <= r.most - r.used))
-	dry = dry or r.refuses and not r.observes
-	rules[i] = r
+local tenant = open(ofTenant, nameTenant, stored[2], tenantInterval, tenantBurst, tenantAge)
+local service = open(ofService, nameService, stored[3], serviceInterval, serviceBurst, serviceAge)
+local uses, refuses = nil, dry == 1
+for i = 1, rules do
+	local length, count, most, observes = args(4)
+	local r = window(KEYS[first + 6 + i], length)
+	r.count, r.refuses = count, not (most >= 0 and (count == 0 or count <= most - r.used))
+	refuses = refuses or r.refuses and observes == 0
+	uses = uses or {}
+	uses[i] = r
 end
 if how ~= slots then
 	ask(tenant)
-	ask(bucket)
+	ask(service)
 end
-local ofTenant, ofService = 0, 0
+local inTenant, inService = 0, 0
 if capTenant >= 0 then
-	ofTenant = used(KEYS[5])
+	inTenant = crowd(setTenant, capTenant)
 end
 if capService >= 0 then
-	ofService = used(KEYS[6])
+	inService = crowd(setService, capService)
 end
-local full = starved or capTenant > 0 and ofTenant >= capTenant or capService > 0 and ofService >= capService
+local full = starved == 1 or capTenant > 0 and inTenant >= capTenant or capService > 0 and inService >= capService
 
-if how == paid then
-	full = false
-end
 local outcome = admitted
-if how ~= slots and (tenant.wait > 0 or bucket.wait > 0 or dry) then
+if how ~= slots and (tenant.wait > 0 or service.wait > 0 or refuses) then
 	outcome = byRate
 elseif how == tokens then
 	outcome = queued
-elseif full then
+elseif full and how ~= paid then
 	outcome = bySlots
 end
 
 if owes > 0 and outcome == bySlots and how ~= slots then
 	-- A refusal for want of a slot costs the key nothing, until ten times its limit of
 	-- them were free.
-	local b = open(KEYS[2], free[1], free[2], 0)
-	ask(b)
-	if b.wait > 0 then
+	local nameFree = KEYS[first + 2]
+	local free = open(ofFree, nameFree, call('GET', nameFree), freeInterval, freeBurst, 0)
+	ask(free)
+	if free.wait > 0 then
 		outcome = byKeyForSlots
-		key.wait = b.wait
+		key.wait = free.wait
 	else
-		pay(b)
+		pay(free)
 		if owes == 2 then
 			refund(key, marked, changes)
 		end
 	end
-	save(b)
+	save(free)
 end
 if owes == 1 and outcome ~= bySlots then
 	pay(key)
 end
 if (outcome == admitted or outcome == queued) and how ~= slots then
 	pay(tenant)
-	pay(bucket)
-	for _, r in ipairs(rules) do
+	pay(service)
+	for i = 1, rules do
+		local r = uses[i]
 		if not r.refuses and r.count > 0 then
 			add(r, r.count)
 		end
 	end
 end
 if outcome == admitted and how ~= paid then
-	if capTenant >= 0 then
-		hold(KEYS[5], lease, id)
-		ofTenant = ofTenant + 1
-	end
-	if capService >= 0 then
-		hold(KEYS[6], lease, id)
-		ofService = ofService + 1
+	if capTenant >= 0 or capService >= 0 then
+		local id = textArg()
+		if capTenant >= 0 then
+			hold(setTenant, lease, id)
+			inTenant = inTenant + 1
+		end
+		if capService >= 0 then
+			hold(setService, lease, id)
+			inService = inService + 1
+		end
 	end
 end
 save(key)
 save(tenant)
-save(bucket)
+save(service)
 
-reply[2] = outcome
-tell(key)
-tell(tenant)
-tell(bucket)
-reply[#reply + 1] = ofTenant
-reply[#reply + 1] = ofService
-for _, r in ipairs(rules) do
-	local n = #reply
-	reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = r.used, r.left, r.refuses and 1 or 0, r.at
+local reply = pack(forms[16], now, outcome,
+	level(key), key.wait, key.tat + key.refunded, key.changes,
+	level(tenant), tenant.wait, tenant.tat + tenant.refunded, tenant.changes,
+	level(service), service.wait, service.tat + service.refunded, service.changes,
+	inTenant, inService)
+if rules == 0 then
+	return reply
 end
-return reply
+for i = 1, rules do
+	local r = uses[i]
+	uses[i] = pack('<dddd', r.used, r.left, r.refuses and 1 or 0, r.at)
+end
+return reply .. table.concat(uses)

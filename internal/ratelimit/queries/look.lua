@@ -3,5 +3,7 @@
 -- KEYS   the bucket, the slots
 -- ARGV   the limit
 -- reply  the time; the level of the bucket; the slots in use
-local b = open(KEYS[1], arg(), arg(), arg())
-return {now, b.off and 0 or b.tat - now, redis.call('ZCOUNT', KEYS[2], string.format('(%.0f', now), '+inf')}
+
+-- MGET has of what is no bucket, as where nothing is limited, that there is none.
+local b = open(ofKey, KEYS[first + 1], call('MGET', KEYS[first + 1])[1], args(3))
+return pack('<ddd', now, level(b), call('ZCOUNT', KEYS[first + 2], format('(%d', now), '+inf'))

@@ -3,8 +3,9 @@
 -- something. Whether there is room is found out first, by a command that needs it and
 -- changes nothing.
 local room = redis.pcall('SETRANGE', KEYS[1], 0, '')
+local noRoom = type(room) == 'table' and room.err and string.find(room.err, 'OOM', 1, true)
 local function needsRoom()
-	if type(room) == 'table' and room.err and string.find(room.err, 'OOM', 1, true) then
+	if noRoom then
 		error(room)
 	end
 end

@@ -4,5 +4,5 @@
 -- KEYS   any
 -- reply  the time
 needsRoom()
-redis.call('SET', KEYS[1], '1', 'PX', '1000')
-return {now}
+call('SET', KEYS[first + 1], '1', 'PX', '1000')
+return pack('<d', now)

@@ -9,51 +9,49 @@
 --        key, tenant and key at service interval and burst, which may be others by now
 --        than the call's, and level; and of each rule what is counted, and what is left
 --        of its window
-local refused = arg() == 1
+local refused, freeInterval, freeBurst,
+	paidKey, markKey, changesKey, paidTenant, markTenant, changesTenant,
+	paidService, markService, changesService, rules = args(13)
+local nameKey, nameFree, nameTenant, nameService = KEYS[first + 1], KEYS[first + 2], KEYS[first + 3], KEYS[first + 4]
+local stored = call('MGET', nameKey, nameFree, nameTenant, nameService)
 
-local reply = {now, 0}
-local function giveBack(i, pays)
-	local paid, mark, changes = arg() == 1, arg(), arg()
-	local b = {off = true}
-	if paid then
-		b = open(KEYS[i], -1, 0, 0)
-		if pays() then
-			refund(b, mark, changes)
-			save(b)
-		end
-	end
-	local n = #reply
-	reply[n + 1], reply[n + 2], reply[n + 3] = 0, 0, 0
-	if not b.off then
-		reply[n + 1], reply[n + 2], reply[n + 3] = b.interval, b.burst, b.tat - now
-	end
-end
-
-local function always()
-	return true
-end
-
-local free = open(KEYS[2], arg(), arg(), 0)
-giveBack(1, function()
-	if refused then
+local free = open(ofFree, nameFree, stored[2], freeInterval, freeBurst, 0)
+local key = open(ofKey, nameKey, stored[1], -paidKey, 0, 0)
+if paidKey == 1 then
+	if refused == 1 then
 		ask(free)
-		reply[2] = free.wait
 		if free.wait == 0 then
 			pay(free)
 			save(free)
 		end
 	end
-	return reply[2] == 0
-end)
-giveBack(3, always)
-giveBack(4, always)
-for i = 1, arg() do
-	local w = window(KEYS[6 + i], arg())
-	local n, when = arg(), arg()
+	if free.wait == 0 then
+		refund(key, markKey, changesKey)
+		save(key)
+	end
+end
+local tenant = open(ofTenant, nameTenant, stored[3], -paidTenant, 0, 0)
+refund(tenant, markTenant, changesTenant)
+save(tenant)
+local service = open(ofService, nameService, stored[4], -paidService, 0, 0)
+refund(service, markService, changesService)
+save(service)
+
+-- limit is that of a bucket, if it is known.
+local function limit(b)
+	if b.off then
+		return 0, 0, 0
+	end
+	return b.interval, b.burst, b.tat - now
+end
+
+local reply = {pack('<dd', now, free.wait), pack('<ddd', limit(key)), pack('<ddd', limit(tenant)), pack('<ddd', limit(service))}
+for i = 1, rules do
+	local length, n, when = args(3)
+	local w = window(KEYS[first + 6 + i], length)
 	if n > 0 and w.at == when then
 		add(w, -n)
 	end
-	reply[#reply + 1] = w.used
-	reply[#reply + 1] = w.left
+	reply[4 + i] = pack('<dd', w.used, w.left)
 end
-return reply
+return table.concat(reply)

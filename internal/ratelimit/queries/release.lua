@@ -4,7 +4,7 @@
 -- ARGV   the id
 -- reply  the time
 local id = textArg()
-for _, key in ipairs(KEYS) do
-	redis.call('ZREM', key, id)
+for i = first + 1, first + names do
+	call('ZREM', KEYS[i], id)
 end
-return {now}
+return pack('<d', now)

@@ -4,11 +4,11 @@
 -- ARGV   for how long; the ids
 -- reply  the time; how many the store had lost; how many there are now
 needsRoom()
-local lease, lost = arg(), 0
+local key, lost, lease = KEYS[first + 1], 0, args(1)
 for id in textArg do
-	if not redis.call('ZSCORE', KEYS[1], id) then
+	if not call('ZSCORE', key, id) then
 		lost = lost + 1
 	end
-	hold(KEYS[1], lease, id)
+	hold(key, lease, id)
 end
-return {now, lost, used(KEYS[1])}
+return pack('<ddd', now, lost, used(key))

@@ -3,11 +3,11 @@
 -- KEYS   the replicas
 -- ARGV   for how long; the id
 -- reply  the time; how many live
-local lease, id = arg(), textArg()
+local key, id, lease = KEYS[first + 1], textArg(), args(1)
 if lease > 0 then
 	needsRoom()
-	hold(KEYS[1], lease, id)
+	hold(key, lease, id)
 else
-	redis.call('ZREM', KEYS[1], id)
+	call('ZREM', key, id)
 end
-return {now, used(KEYS[1])}
+return pack('<dd', now, used(key))

@@ -7,23 +7,26 @@
 --        deadline, 0 for none; and these integers, and texts
 -- reply  of each job how many integers it replies, and these, as they come: the first is the
 --        time, negative if it came too late; or -1, if it failed; and of each that failed why
-local out, said, keys = {}, {}, 0
-while at <= #numbers do
-	local job, itsKeys, itsNumbers, itsTexts, deadline = args(5)
-	local nextAt = at + 8 * itsNumbers
-	lastText = text + itsTexts
+local out, said, heads, size = {}, {}, {}, #numbers
+while at <= size do
+	local job, itsNames, itsNumbers, itsTexts, deadline = args(5)
+	local nextAt, ran, reply = at + 8 * itsNumbers, true, nil
+	names, lastText = itsNames, text + itsTexts
 	if deadline > 0 and now > deadline then
-		out[#out + 1] = struct.pack(form(2), 1, -now)
+		reply = pack('<d', -now)
 	else
-		local ran, reply = pcall(jobs[job], {unpack(KEYS, keys + 1, keys + itsKeys)})
-		if ran then
-			out[#out + 1] = struct.pack(form(#reply + 1), #reply, unpack(reply))
-		else
-			out[#out + 1] = struct.pack(form(1), -1)
-			said[#said + 1] = type(reply) == 'table' and reply.err or tostring(reply)
-		end
+		ran, reply = pcall(jobs[job])
 	end
-	at, text, keys = nextAt, lastText, keys + itsKeys
+	local n = #out
+	if ran then
+		local length = #reply
+		heads[length] = heads[length] or pack('<d', length / 8)
+		out[n + 1], out[n + 2] = heads[length], reply
+	else
+		out[n + 1] = pack('<d', -1)
+		said[#said + 1] = type(reply) == 'table' and reply.err or tostring(reply)
+	end
+	at, text, first = nextAt, lastText, first + itsNames
 end
 table.insert(said, 1, table.concat(out))
 return said

@@ -2,10 +2,13 @@
 -- none, and one that began before the clock was set back goes on, so that nobody gets
 -- two at once.
 local function window(key, length)
-	local stored = redis.call('HMGET', key, 'at', 'n')
+	local stored = call('GET', key)
 	local w = {key = key, length = length, at = quotient(now, length), used = 0}
-	if stored[1] and tonumber(stored[1]) >= w.at then
-		w.at, w.used = tonumber(stored[1]), tonumber(stored[2])
+	if stored and #stored == 16 then
+		local at, n = unpack('<dd', stored)
+		if at >= w.at then
+			w.at, w.used = at, n
+		end
 	end
 	w.left = (w.at + 1) * length - now
 	return w
@@ -15,6 +18,5 @@ end
 -- come between, and what was left without an end has one again.
 local function add(w, n)
 	w.used = min(2 ^ 52, max(0, w.used + n))
-	redis.call('HSET', w.key, 'at', string.format('%.0f', w.at), 'n', string.format('%.0f', w.used))
-	redis.call('PEXPIRE', w.key, string.format('%.0f', floor(w.left / 1000) + 1001))
+	call('SET', w.key, pack('<dd', w.at, w.used), 'PX', format('%d', floor(w.left / 1000) + 1001))
 end

@@ -254,7 +254,7 @@ func (c *counting) Ask(j ratelimit.Job) (ratelimit.Answer, error) {
 // what he has.
 func TestASlotThatMoves(t *testing.T) {
 	f := newClusterFleet(t, 3, ratelimit.PolicyClosed)
-	const set = "agw1:{registered:4:t}:slots"
+	const set = "agw2:{registered:4:t}:slots"
 	var calls []whole
 	var stay []ratelimit.Ticket
 	for i := range f.limiters {
@@ -294,7 +294,7 @@ func TestASlotThatMoves(t *testing.T) {
 	}
 	moves := scaled(120)
 	for move := range moves {
-		for _, key := range []string{set, "agw1:{registered:1:k}"} {
+		for _, key := range []string{set, "agw2:{registered:1:k}"} {
 			before := admitted.Load() + refused.Load()
 			f.cluster.Migrate(key, func() { // calls go on between each key's move
 				eventually(t, "calls go on", func() bool { return over.Load() || admitted.Load()+refused.Load() > before })

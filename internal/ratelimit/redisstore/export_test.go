@@ -54,16 +54,25 @@ func (s *Store) TestingOnlyClock() {
 	s.program = ratelimit.NewProgram(strings.Replace(testingOnlyClock, "CLOCKS", clocks, 1))
 }
 
-// A stand-in for Redis has not all that Lua has there: this does with integers what
-// struct does. And it makes a key where Redis only looks whether there is room for one.
+// A stand-in for Redis has not all that Lua has there: this does with doubles that are
+// integers what struct does. And it makes a key where Redis only looks whether there is room for one.
 const testingOnlyStruct = `local real = redis
 local redis = {pcall = function() end, call = real.call}
 local struct = {
 	pack = function(form, ...)
 		local out = {}
 		for _, n in ipairs({...}) do
-			local low = n % 4294967296
-			for _, half in ipairs({low, (n - low) / 4294967296 % 4294967296}) do
+			local low, high = 0, 0
+			if n ~= 0 then
+				local part, exponent = math.frexp(math.abs(n))
+				part = (2 * part - 1) * 2 ^ 52
+				low = part % 2 ^ 32
+				high = (part - low) / 2 ^ 32 + (exponent + 1022) * 2 ^ 20
+				if n < 0 then
+					high = high + 2 ^ 31
+				end
+			end
+			for _, half in ipairs({low, high}) do
 				for _ = 1, 4 do
 					out[#out + 1] = string.char(half % 256)
 					half = math.floor(half / 256)
@@ -74,18 +83,23 @@ local struct = {
 	end,
 	unpack = function(form, from, at)
 		local out = {}
-		for i = at, at + 8 * (#form - 1) / 2 - 1, 8 do
-			local n = 0
-			for j = 7, 0, -1 do
-				local byte = string.byte(from, i + j)
-				if j == 7 and byte > 127 then
-					byte = byte - 256
-				end
-				n = n * 256 + byte
+		at = at or 1
+		for i = at, at + 8 * (#form - 2), 8 do
+			local half = {}
+			for h = 0, 1 do
+				local a, b, c, d = string.byte(from, i + 4 * h, i + 4 * h + 3)
+				half[h] = a + b * 2 ^ 8 + c * 2 ^ 16 + d * 2 ^ 24
+			end
+			local n, high = 0, half[1] % 2 ^ 31
+			if high > 0 then
+				n = (1 + (high % 2 ^ 20 * 2 ^ 32 + half[0]) / 2 ^ 52) * 2 ^ (math.floor(high / 2 ^ 20) - 1023)
+			end
+			if half[1] >= 2 ^ 31 then
+				n = -n
 			end
 			out[#out + 1] = n
 		end
-		out[#out + 1] = at + 8 * #out
+		out[#out + 1] = at + 8 * (#form - 1)
 		return unpack(out)
 	end,
 }

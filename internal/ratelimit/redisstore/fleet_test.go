@@ -70,7 +70,7 @@ func (f *fleet) admit(replica int, tenant string, slots int64) (ratelimit.Ticket
 
 // leases is how many slots Redis knows of.
 func (f *fleet) leases(tenant string) string {
-	set := "agw1:{registered:4:" + tenant + "}:slots"
+	set := "agw2:{registered:4:" + tenant + "}:slots"
 	if f.cluster != nil {
 		return strings.TrimPrefix(f.cluster.Do(set, "ZCARD", set), ":")
 	}

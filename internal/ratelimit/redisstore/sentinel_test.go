@@ -58,7 +58,7 @@ func TestSentinelsFailOver(t *testing.T) {
 		})
 	}
 	// What the master was told last is lost with it: it never came to the other.
-	old, set := watched.Servers[0], "agw1:{registered:4:t}:slots"
+	old, set := watched.Servers[0], "agw2:{registered:4:t}:slots"
 	idle.Lock()
 	eventually(t, "those run that stay", func() bool { return running.Load() == 4 && old.Do("ZCARD", set) == ":4" })
 	old.Do("DEL", set)
@@ -107,7 +107,7 @@ func TestAnOldMasterThatIsOneNoLonger(t *testing.T) {
 	eventually(t, "it is decided by", func() bool {
 		ticket, outcome := r.admit("t", 1)
 		defer ticket.Release()
-		return outcome == ratelimit.Admitted && watched.Servers[1].Do("ZCARD", "agw1:{registered:4:t}:slots") == ":1"
+		return outcome == ratelimit.Admitted && watched.Servers[1].Do("ZCARD", "agw2:{registered:4:t}:slots") == ":1"
 	})
 }
 

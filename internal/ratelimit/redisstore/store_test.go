@@ -210,7 +210,7 @@ func TestNobodyWaitsForAStoreThatHangs(t *testing.T) {
 	server.Resume()
 	r.back(t)
 	eventually(t, "no lease is left", func() bool {
-		n := server.Do("ZCARD", "agw1:{registered:4:t}:slots")
+		n := server.Do("ZCARD", "agw2:{registered:4:t}:slots")
 		return n == ":0"
 	})
 	eventually(t, "the goroutines are gone", func() bool { return runtime.NumGoroutine() <= before+2 })
@@ -289,7 +289,7 @@ func TestScriptsAreLoadedOnce(t *testing.T) {
 func TestAStrangeKeyFailsAlone(t *testing.T) {
 	server := redistest.Start(t)
 	r := newReal(t, server.URL(), long, ratelimit.PolicyClosed)
-	server.Do("SET", "agw1:{registered:4:strange}:slots", "x")
+	server.Do("SET", "agw2:{registered:4:strange}:slots", "x")
 	for range 20 {
 		if _, outcome := r.admit("strange", 1); outcome != ratelimit.Unavailable {
 			t.Fatal(outcome)
@@ -326,7 +326,7 @@ func TestAReleaseThatRedisMissed(t *testing.T) {
 	if outcome != ratelimit.Admitted {
 		t.Fatal(outcome)
 	}
-	const set = "agw1:{registered:4:t}:slots"
+	const set = "agw2:{registered:4:t}:slots"
 	server.Do("REPLICAOF", "127.0.0.1", "1") // it takes no writes
 	ticket.Release()
 	eventually(t, "it was told in vain", func() bool { return r.store.Failures()[redisstore.ReadOnly] > 0 })
@@ -365,9 +365,9 @@ func TestNothingIsKeptForGood(t *testing.T) {
 	if _, err := r.limiter.Renew(r.store); err != nil {
 		t.Fatal(err)
 	}
-	names, counts := strings.Fields(server.Do("KEYS", "agw1:*")), 0
+	names, counts := strings.Fields(server.Do("KEYS", "agw2:*")), 0
 	for _, name := range names {
-		if !strings.HasPrefix(name, "agw1:") {
+		if !strings.HasPrefix(name, "agw2:") {
 			continue
 		}
 		counts++

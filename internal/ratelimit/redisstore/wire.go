@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 )
 
 // said is what Redis replied to one job of many, as it would have to that job alone.
@@ -43,9 +44,9 @@ func command(sha1 string, jobs []*job, deadline func(*job) int64) []any {
 		for _, a := range j.Args {
 			switch a := a.(type) {
 			case int:
-				numbers = binary.LittleEndian.AppendUint64(numbers, uint64(a))
+				numbers = appendNumber(numbers, int64(a))
 			case int64:
-				numbers = binary.LittleEndian.AppendUint64(numbers, uint64(a))
+				numbers = appendNumber(numbers, a)
 			case string:
 				args = append(args, a)
 				own++
@@ -54,7 +55,7 @@ func command(sha1 string, jobs []*job, deadline func(*job) int64) []any {
 			}
 		}
 		for i, n := range [5]int64{j.Script.Number, int64(len(j.Keys)), int64(len(j.Args) - own), int64(own), deadline(j)} {
-			binary.LittleEndian.PutUint64(numbers[head+8*i:], uint64(n))
+			appendNumber(numbers[:head+8*i], n)
 		}
 	}
 	args[at] = numbers
@@ -99,13 +100,19 @@ func read(jobs []*job, reply []any, err error) {
 	}
 }
 
+// appendNumber adds an integer below 2^53 as Lua has it: as a double.
+func appendNumber(to []byte, n int64) []byte {
+	return binary.LittleEndian.AppendUint64(to, math.Float64bits(float64(n)))
+}
+
 // next is the first integer of those that follow each other in s.
 func next(s string) (n int64, rest string, ok bool) {
 	if len(s) < 8 {
 		return 0, s, false
 	}
+	bits := uint64(0)
 	for i := range 8 {
-		n |= int64(s[i]) << (8 * i)
+		bits |= uint64(s[i]) << (8 * i)
 	}
-	return n, s[8:], true
+	return int64(math.Float64frombits(bits)), s[8:], true
 }
