@@ -60,13 +60,21 @@ func (g *Gateway) forward(call *Call, service *registry.Service, target *registr
 		defer func() { at.record.In = up.n.Load() }()
 		defer up.stop()
 		up.start(out, call.In)
+		defer context.AfterFunc(ctx, func() {
+			if endingOf(context.Cause(ctx)) != "" { // or reading ends by itself, and says why
+				up.stop()
+			}
+		})() // the transport gives nothing up while it reads a body
+		if up.asks != nil {
+			interim.expect(up.asks)
+		}
 		patience.awaitSent(sent, service.Timeout, errFirstByte)
 	} else {
 		patience.await(sent, service.Timeout, errFirstByte)
 	}
 	res, err := g.transport(service).RoundTrip(request)
-	interim.end()
 	if err != nil {
+		interim.end(0)
 		broke := up.broke()
 		if errors.Is(broke, os.ErrDeadlineExceeded) || errors.Is(context.Cause(ctx), errStalled) {
 			at.ending(receipts.SlowClient)
@@ -80,6 +88,7 @@ func (g *Gateway) forward(call *Call, service *registry.Service, target *registr
 		_ = res.Body.Close()
 	}()
 
+	interim.end(res.StatusCode)
 	began := g.clock.Now()
 	at.answered(res.StatusCode, began.Sub(sent))
 	g.answered(service.Name, began.Sub(sent))

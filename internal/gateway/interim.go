@@ -17,6 +17,7 @@ import (
 type interim struct {
 	out      *answer
 	redactor redact.Redactor
+	asks     *expectation // that a 100 answers; nil: none does
 	trace    httptrace.ClientTrace
 
 	mu   sync.Mutex
@@ -51,21 +52,57 @@ func (i *interim) relay(status int, header textproto.MIMEHeader) error {
 	if i.sent++; i.sent > manyInterim {
 		return errManyInterim
 	}
-	h := i.out.Header()
-	own := maps.Clone(h)
-	clear(h)
-	i.redactor.Header(http.Header(header))
-	pass(h, http.Header(header))
-	i.out.WriteHeader(status)
-	clear(h)
-	maps.Copy(h, own)
+	if i.asks != nil {
+		if status == http.StatusContinue {
+			return nil // told when it was heard
+		}
+		i.asks.begun.Store(false) // it was no answer, and of one that comes now nobody hears the beginning
+	}
+	i.write(status, http.Header(header))
 	return nil
 }
 
-// end is that the final answer is there, or none will be. The answer's header
-// and connection are the caller's again.
-func (i *interim) end() {
+func (i *interim) write(status int, header http.Header) {
+	h := i.out.Header()
+	own := maps.Clone(h)
+	clear(h)
+	i.redactor.Header(header)
+	pass(h, header)
+	i.out.WriteHeader(status)
+	clear(h)
+	maps.Copy(h, own)
+}
+
+// expect has the service's answer to that question be heard before the body is read, and
+// so before this is told of a 100.
+func (i *interim) expect(asks *expectation) {
+	i.asks = asks
+	i.trace.GotFirstResponseByte = func() { asks.begun.Store(true) }
+	i.trace.Got100Continue, asks.unsaid = i.wanted, i.wanted
+}
+
+// wanted is that the body is, unless an answer has come.
+func (i *interim) wanted() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if !i.over {
+		i.asks.want(i.goOn)
+	}
+}
+
+func (i *interim) goOn() { i.write(http.StatusContinue, nil) }
+
+// end is that the final answer is there; 0: none will be. The answer's header and
+// connection are the caller's again.
+func (i *interim) end(status int) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.over = true
+	switch {
+	case i.asks == nil:
+	case status/100 == 2:
+		i.asks.want(i.goOn) // or the agent might take the answer for a refusal
+	default:
+		i.asks.refuse()
+	}
 }

@@ -61,7 +61,7 @@ func upstreamRequest(ctx context.Context, call *Call, target *registry.Target, a
 	}
 	if up := call.uploaded(); up != nil {
 		out.Body, out.ContentLength = up, in.ContentLength
-		if httpguts.HeaderValuesContainsToken(in.Header["Expect"], "100-continue") {
+		if up.asks != nil {
 			h["Expect"] = []string{"100-continue"}
 		}
 		if out.Trailer = trailerFor(in); out.Trailer != nil {

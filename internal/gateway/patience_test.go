@@ -85,7 +85,7 @@ func TestInterimAfterTheEnd(t *testing.T) {
 		if err := i.relay(http.StatusEarlyHints, textproto.MIMEHeader{"Link": {"</style.css>"}}); err != nil {
 			t.Fatal(err)
 		}
-		i.end()
+		i.end(0)
 	}
 	if written != 1 || len(out.Header()) != 1 {
 		t.Errorf("%d were sent; the header is %v", written, out.Header())

@@ -4,9 +4,12 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/net/http/httpguts"
 )
 
 // upload is the body of a request on its way to the service, read while it is sent.
@@ -28,11 +31,13 @@ type upload struct {
 	in       *http.Request
 	trailer  http.Header   // what goes on behind the body, once that has ended
 	count    func(n int64) // what rules count of a body of no declared length; nil: nothing
+	asks     *expectation  // before anything is read; nil: it is wanted
 
 	n atomic.Int64 // bytes read
 
-	reading sync.Mutex // held while the agent is waited for
-	failed  error      // why reading ended; io.EOF: with the body
+	reading sync.Mutex // held while somebody is waited for
+	asked   bool
+	failed  error // why reading ended; io.EOF: with the body
 
 	setting sync.Mutex // of deadlines
 	over    bool
@@ -45,7 +50,11 @@ var (
 )
 
 func newUpload(r *http.Request, out *answer, limit int64) *upload {
-	return &upload{body: r.Body, in: r, control: out.control, stall: out.stall.limit, limit: limit}
+	u := &upload{body: r.Body, in: r, control: out.control, stall: out.stall.limit, limit: limit}
+	if r.ProtoAtLeast(1, 1) && httpguts.HeaderValuesContainsToken(r.Header["Expect"], "100-continue") {
+		u.asks = newExpectation()
+	}
+	return u
 }
 
 // start has the answer be written while the request is read.
@@ -71,6 +80,12 @@ func (u *upload) Read(p []byte) (int, error) {
 	if u.failed != nil {
 		return 0, u.failed
 	}
+	if u.asks != nil && !u.asked {
+		u.asked = true
+		if !u.asks.await() {
+			return 0, errUploadOver
+		}
+	}
 	if !u.await() {
 		return 0, errUploadOver
 	}
@@ -84,8 +99,11 @@ func (u *upload) Read(p []byte) (int, error) {
 	if u.limit > 0 && total > u.limit {
 		n, err = 0, errOverLimit
 	}
-	if errors.Is(err, io.EOF) {
+	switch {
+	case errors.Is(err, io.EOF):
 		passTrailer(u.trailer, u.in.Trailer)
+	case errors.Is(err, os.ErrDeadlineExceeded) && u.stopped():
+		err = errUploadOver
 	}
 	u.failed = err
 	return n, err
@@ -111,6 +129,9 @@ func (u *upload) Close() error { return nil }
 // not read by now is left to net/http, which closes the connection over it.
 func (u *upload) stop() {
 	u.setting.Lock()
+	if u.asks != nil && !u.over {
+		close(u.asks.over)
+	}
 	u.over = true
 	if u.reading.TryLock() { // nobody waits
 		u.reading.Unlock()
@@ -125,6 +146,12 @@ func (u *upload) stop() {
 	}
 }
 
+func (u *upload) stopped() bool {
+	u.setting.Lock()
+	defer u.setting.Unlock()
+	return u.over
+}
+
 // broke says why the agent's request did not come to its end, if that is why; nil: it
 // did, or goes on, or nobody wanted the rest. A nil upload broke nothing.
 func (u *upload) broke() error {
@@ -132,7 +159,7 @@ func (u *upload) broke() error {
 		return nil
 	}
 	if !u.reading.TryLock() {
-		return nil // the agent is waited for
+		return nil // somebody is waited for
 	}
 	defer u.reading.Unlock()
 	if errors.Is(u.failed, io.EOF) || errors.Is(u.failed, errUploadOver) {
