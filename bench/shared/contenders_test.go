@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -42,17 +44,23 @@ type calls struct {
 	clock   ratelimit.Clock
 }
 
-func newCalls(store ratelimit.Store, replica string) *calls {
+// newCalls are calls that take a token of key, tenant and key at the service, and a slot; or,
+// with two buckets, of key and tenant alone.
+func newCalls(store ratelimit.Store, replica string, buckets int) *calls {
 	c := &calls{clock: ratelimit.NewClock(clockwork.NewRealClock())}
 	c.limiter = ratelimit.NewShared(ratelimit.NewLocal(ratelimit.Options{}), store, ratelimit.SharedOptions{Replica: replica, Away: ratelimit.PolicyClosed})
 	limit := ratelimit.Limit{Interval: int64(time.Second / rate), Burst: rate}
 	service := ratelimit.NewService("tools", 0)
+	ofService := ratelimit.Limit{}
+	if buckets == 3 {
+		ofService = limit
+	}
 	for i := range keys {
 		key := "key-" + strconv.Itoa(i)
 		c.keys = append(c.keys, ratelimit.NewRef(ratelimit.Registered, ratelimit.KindKey, key, limit))
 		c.to = append(c.to, ratelimit.Admission{
 			Tenant:  ratelimit.NewTenant(ratelimit.Registered, "tenant-"+strconv.Itoa(i%tenants), limit, slots),
-			Bucket:  ratelimit.NewRef(ratelimit.Registered, ratelimit.KindService, ratelimit.ServiceBucket(key, "tools"), limit),
+			Bucket:  ratelimit.NewRef(ratelimit.Registered, ratelimit.KindService, ratelimit.ServiceBucket(key, "tools"), ofService),
 			Service: service,
 		})
 	}
@@ -71,66 +79,82 @@ func (c *calls) call(i int) error {
 }
 
 // batched is the gateway's own way.
-func batched(t *testing.T, url string) contender {
+func batched(t *testing.T, url string, buckets int) contender {
 	store, err := redisstore.Open(redisstore.Options{URL: url, Clock: clockwork.NewRealClock(), Timeout: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(store.Close)
-	return contender{"agentgw", newCalls(store, "batched").call}
+	return contender{fmt.Sprintf("agentgw: %d buckets, a slot, and its release", buckets), newCalls(store, fmt.Sprint("batched", buckets), buckets).call}
 }
 
-// pool runs the same jobs, by the same script, through go-redis' pool as it comes: one
-// EVALSHA for each, and
-// who tells something waits for it.
-type pool struct{ client *redis.Client }
+// pool decides by the same script through go-redis' pool as it comes, which does best with
+// the script by itself, one EVALSHA for each call, and a plain ZREM for its release, of which
+// whoever gives it back sees the answer.
+type pool struct {
+	client *redis.Client
+	decide *redis.Script
+}
 
 func pooled(t *testing.T, url string, size int) contender {
-	p := pool{connect(t, url, size)}
-	if err := p.client.ScriptLoad(context.Background(), program.Text).Err(); err != nil {
+	p := pool{connect(t, url, size), redis.NewScript(decideAlone(t))}
+	if err := p.decide.Load(context.Background(), p.client).Err(); err != nil {
 		t.Fatal(err)
 	}
-	return contender{fmt.Sprintf("the same scripts, go-redis' pool of %d", size), newCalls(p, fmt.Sprint("pooled", size)).call}
+	return contender{fmt.Sprintf("the same script alone, go-redis' pool of %d: 3 buckets, a slot, and ZREM", size), newCalls(p, fmt.Sprint("pooled", size), 3).call}
+}
+
+// decideAlone is the script that decides, without what has many jobs run at once.
+func decideAlone(t *testing.T) string {
+	var text strings.Builder
+	for _, part := range []string{"args", "clock", "bucket", "slots", "window", "decide"} {
+		b, err := os.ReadFile("../../internal/ratelimit/queries/" + part + ".lua")
+		if err != nil {
+			t.Fatal(err)
+		}
+		text.Write(b)
+		if part == "args" { // Redis itself refuses a first command for which it has no room
+			text.WriteString("lastText = #ARGV\nlocal function needsRoom() end\n")
+		}
+	}
+	return text.String()
 }
 
 func (p pool) Ask(job ratelimit.Job) (ratelimit.Answer, error) {
-	var numbers []byte
-	number := func(n int64) { numbers = binary.LittleEndian.AppendUint64(numbers, math.Float64bits(float64(n))) }
-	args := make([]any, 1, 1+len(job.Args))
+	numbers := make([]byte, 0, 8*len(job.Args))
+	args := make([]any, 1, 2)
 	for _, a := range job.Args {
-		if text, ok := a.(string); ok {
-			args = append(args, text)
-		}
-	}
-	for _, n := range []int{int(job.Script.Number), len(job.Keys), len(job.Args) + 1 - len(args), len(args) - 1, 0} {
-		number(int64(n))
-	}
-	for _, a := range job.Args {
+		n := int64(0)
 		switch a := a.(type) {
+		case string:
+			args = append(args, a)
+			continue
 		case int:
-			number(int64(a))
+			n = int64(a)
 		case int64:
-			number(a)
+			n = a
 		}
+		numbers = binary.LittleEndian.AppendUint64(numbers, math.Float64bits(float64(n)))
 	}
 	args[0] = numbers
-	reply, err := p.client.EvalSha(context.Background(), program.SHA1, job.Keys, args...).StringSlice()
+	reply, err := p.decide.EvalSha(context.Background(), p.client, job.Keys, args...).Text()
 	if err != nil {
 		return ratelimit.Answer{}, err
 	}
-	values := make([]int64, len(reply[0])/8-2) // after how many they are, and the time
+	values := make([]int64, len(reply)/8-1) // after the time
 	for i := range values {
-		values[i] = int64(math.Float64frombits(binary.LittleEndian.Uint64([]byte(reply[0][16+8*i:]))))
+		values[i] = int64(math.Float64frombits(binary.LittleEndian.Uint64([]byte(reply[8+8*i:]))))
 	}
 	return ratelimit.Answer{Number: answers.Add(1), Values: values}, nil
 }
 
-var (
-	answers atomic.Int64
-	program = ratelimit.NewProgram("")
-)
+var answers atomic.Int64
 
-func (p pool) Tell(job ratelimit.Job) { _, _ = p.Ask(job) }
+func (p pool) Tell(job ratelimit.Job) {
+	for _, set := range job.Keys {
+		_ = p.client.ZRem(context.Background(), set, job.Args[0]).Err()
+	}
+}
 
 // rated is two buckets by redis_rate, and a lease by a script.
 func rated(t *testing.T, url string, size int) contender {
@@ -147,7 +171,7 @@ redis.call('ZADD', KEYS[1], now + 10000, ARGV[2])
 redis.call('PEXPIRE', KEYS[1], 20000)
 return 1`)
 	var next atomic.Int64
-	return contender{fmt.Sprintf("two redis_rate calls and a lease, pool of %d", size), func(i int) error {
+	return contender{fmt.Sprintf("two redis_rate calls and a lease by script, go-redis' pool of %d: 2 buckets, a slot, and ZREM", size), func(i int) error {
 		i %= keys
 		ctx, tenant := context.Background(), strconv.Itoa(i%tenants)
 		for _, bucket := range []string{"key-" + strconv.Itoa(i), "tenant-" + tenant} {
