@@ -121,23 +121,11 @@ func decideAlone(t *testing.T) string {
 }
 
 func (p pool) Ask(job ratelimit.Job) (ratelimit.Answer, error) {
-	numbers := make([]byte, 0, 8*len(job.Args))
-	args := make([]any, 1, 2)
-	for _, a := range job.Args {
-		n := int64(0)
-		switch a := a.(type) {
-		case string:
-			args = append(args, a)
-			continue
-		case int:
-			n = int64(a)
-		case int64:
-			n = a
-		}
+	numbers := make([]byte, 0, 8*len(job.Numbers))
+	for _, n := range job.Numbers {
 		numbers = binary.LittleEndian.AppendUint64(numbers, math.Float64bits(float64(n)))
 	}
-	args[0] = numbers
-	reply, err := p.decide.EvalSha(context.Background(), p.client, job.Keys, args...).Text()
+	reply, err := p.decide.EvalSha(context.Background(), p.client, job.Keys, numbers, job.Texts[0]).Text()
 	if err != nil {
 		return ratelimit.Answer{}, err
 	}
@@ -152,7 +140,7 @@ var answers atomic.Int64
 
 func (p pool) Tell(job ratelimit.Job) {
 	for _, set := range job.Keys {
-		_ = p.client.ZRem(context.Background(), set, job.Args[0]).Err()
+		_ = p.client.ZRem(context.Background(), set, job.Texts[0]).Err()
 	}
 }
 

@@ -15,10 +15,7 @@ type taken struct {
 // job is the one that gives it back: see queries/refund.lua.
 func (t *taken) job() Job {
 	keys := make([]string, bare, bare+len(t.uses))
-	args := []any{0, 0, 0}
-	if t.refused {
-		args[0] = 1
-	}
+	args := []int64{oneIf(t.refused), 0, 0}
 	if t.of[0] != nil {
 		r := t.of[0].ref
 		free := inMicros(r.limit.times(freeRefusals))
@@ -32,7 +29,7 @@ func (t *taken) job() Job {
 		keys[[]int{0, 2, 3}[i]] = bucketName(x.ref)
 		args = append(args, 1, x.spent.refunded, int64(x.spent.changes))
 	}
-	args = append(args, len(t.uses))
+	args = append(args, int64(len(t.uses)))
 	for i := range t.uses {
 		u, n := &t.uses[i], int64(0)
 		if u.counted {
@@ -41,7 +38,7 @@ func (t *taken) job() Job {
 		keys = append(keys, windowName(u.Rule, u.Partition))
 		args = append(args, micros(u.Rule.id.length), n, u.at)
 	}
-	return Job{Script: refundScript, Keys: keys, Args: args}
+	return Job{Script: refundScript, Keys: keys, Numbers: args}
 }
 
 // parts are what of it lies under each tag, and the jobs that give that back.

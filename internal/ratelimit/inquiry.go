@@ -41,12 +41,8 @@ const bare = 6 // keys that there always are
 func (q *inquiry) job(now int64) Job {
 	a := q.call
 	keys := make([]string, bare, bare+len(a.Uses))
-	args := make([]any, 0, 32+4*len(a.Uses))
-	starved := 0
-	if q.starved != nil {
-		starved = 1
-	}
-	args = append(args, int64(q.how), LeaseTime.Microseconds(), q.lease, starved)
+	args := make([]int64, 0, 21+4*len(a.Uses))
+	args = append(args, int64(q.how), LeaseTime.Microseconds(), oneIf(q.starved != nil))
 	args = q.key.args(args, keys, !q.noFree, now)
 	args = limitArgs(args, &keys[2], a.payer(), now)
 	args = limitArgs(args, &keys[3], a.Bucket, now)
@@ -58,27 +54,27 @@ func (q *inquiry) job(now int64) Job {
 			keys[4], tenant = set, a.holder().slots
 		}
 	}
-	dry := 0
-	if a.TunnelBytes > 0 {
-		dry = 1
-	}
-	args = append(args, tenant, service, dry, len(a.Uses))
+	args = append(args, tenant, service, oneIf(a.TunnelBytes > 0), int64(len(a.Uses)))
 	for i := range a.Uses {
 		u := &a.Uses[i]
 		u.Count, u.Max, u.counted = min(MaxQuota+1, u.Count), min(MaxQuota, u.Max), false
-		observes := 0
-		if u.Rule.observe {
-			observes = 1
-		}
 		keys = append(keys, windowName(u.Rule, u.Partition))
-		args = append(args, micros(u.Rule.id.length), u.Count, u.Max, observes)
+		args = append(args, micros(u.Rule.id.length), u.Count, u.Max, oneIf(u.Rule.observe))
 	}
-	return Job{Script: decideScript, Keys: keys, Args: args}
+	return Job{Script: decideScript, Keys: keys, Numbers: args, Texts: []string{q.lease}}
+}
+
+// oneIf is how a script is told what holds.
+func oneIf(holds bool) int64 {
+	if holds {
+		return 1
+	}
+	return 0
 }
 
 // args are those of a key: what it owes, its limit, and that of its free refusals.
-func (c Charge) args(args []any, keys []string, withFree bool, now int64) []any {
-	owes, mark, changes := 0, int64(0), int64(0)
+func (c Charge) args(args []int64, keys []string, withFree bool, now int64) []int64 {
+	owes, mark, changes := int64(0), int64(0), int64(0)
 	switch {
 	case c.Deferred():
 		owes = 1
@@ -96,7 +92,7 @@ func (c Charge) args(args []any, keys []string, withFree bool, now int64) []any 
 }
 
 // limitArgs are a limit in microseconds, and for how long it has been in force.
-func limitArgs(args []any, key *string, r *Ref, now int64) []any {
+func limitArgs(args []int64, key *string, r *Ref, now int64) []int64 {
 	if r == nil || r.limit.Unlimited() {
 		return append(args, 0, 0, -1)
 	}

@@ -19,10 +19,11 @@ const (
 
 // lease is one call's slots in the store.
 type lease struct {
-	leases  *leases
-	id      string
-	sets    []string // of which it is a member
-	service string   // the set of its service, which may not be one of them
+	leases         *leases
+	id             string
+	sets           []string // of which it is a member
+	service        string   // the set of its service, which may not be one of them
+	before, behind *lease   // in the list of those that run
 }
 
 // leases are those of the calls of this replica that run.
@@ -33,16 +34,12 @@ type leases struct {
 	next    atomic.Uint64
 
 	mu      sync.Mutex
-	sets    map[string]map[string]*lease // by set and id
-	away    map[string]map[string]*lease // of services that never had a cap: nobody counts them
-	counted map[string]bool              // services that have or had one
+	running *lease   // the last that began; every call comes here twice
+	counted sync.Map // services that have or had a cap, stored under mu: nobody counts the calls of others
 }
 
 func newLeases(store Store, replica string, divided bool) leases {
-	return leases{
-		store: store, replica: replica, divided: divided,
-		sets: map[string]map[string]*lease{}, away: map[string]map[string]*lease{}, counted: map[string]bool{},
-	}
+	return leases{store: store, replica: replica, divided: divided}
 }
 
 // newID names a lease as no other, of any replica, at any time.
@@ -53,36 +50,33 @@ func (l *leases) newID() string {
 // counts reports whether the calls of a service are counted among all replicas: from
 // the first cap on. Those that run then are told of at once.
 func (l *leases) counts(service string, most int64) bool {
+	if is := l.isCounted(service); is || most <= 0 {
+		return is
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if most > 0 && !l.counted[service] {
-		l.counted[service] = true
-		for _, c := range l.away[service] {
-			l.joinLocked(c)
+	if _, before := l.counted.LoadOrStore(service, true); !before {
+		for c := l.running; c != nil; c = c.behind {
+			if c.service == service {
+				l.joinLocked(c)
+			}
 		}
-		delete(l.away, service)
 	}
-	return l.counted[service]
+	return true
+}
+
+func (l *leases) isCounted(service string) bool {
+	_, is := l.counted.Load(service)
+	return is
 }
 
 // joinLocked has a lease be one of its service's.
 func (l *leases) joinLocked(c *lease) {
+	if slices.Contains(c.sets, c.service) {
+		return
+	}
 	c.sets = append(c.sets, c.service)
-	put(l.sets, c.service, c)
-	l.store.Tell(Job{Script: renewScript, Keys: []string{c.service}, Args: []any{LeaseTime.Microseconds(), c.id}})
-}
-
-func put(in map[string]map[string]*lease, set string, c *lease) {
-	if in[set] == nil {
-		in[set] = map[string]*lease{}
-	}
-	in[set][c.id] = c
-}
-
-func remove(in map[string]map[string]*lease, set string, c *lease) {
-	if delete(in[set], c.id); len(in[set]) == 0 {
-		delete(in, set)
-	}
+	l.store.Tell(Job{Script: renewScript, Keys: []string{c.service}, Numbers: []int64{LeaseTime.Microseconds()}, Texts: []string{c.id}})
 }
 
 // begin keeps a lease, which is a member of sets, until it ends.
@@ -90,15 +84,12 @@ func (l *leases) begin(id, service string, sets []string) *lease {
 	c := &lease{leases: l, id: id, sets: sets, service: service}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, name := range sets {
-		put(l.sets, name, c)
+	if c.behind = l.running; c.behind != nil {
+		c.behind.before = c
 	}
-	switch {
-	case slices.Contains(sets, service):
-	case l.counted[service]: // since it was asked for
+	l.running = c
+	if l.isCounted(service) { // perhaps since it was asked for
 		l.joinLocked(c)
-	default:
-		put(l.away, service, c)
 	}
 	return c
 }
@@ -107,10 +98,14 @@ func (l *leases) begin(id, service string, sets []string) *lease {
 func (c *lease) end() {
 	l := c.leases
 	l.mu.Lock()
-	for _, name := range c.sets {
-		remove(l.sets, name, c)
+	if c.before != nil {
+		c.before.behind = c.behind
+	} else {
+		l.running = c.behind
 	}
-	remove(l.away, c.service, c)
+	if c.behind != nil {
+		c.behind.before = c.before
+	}
 	l.mu.Unlock()
 	l.drop(c.id, c.sets)
 }
@@ -119,12 +114,12 @@ func (c *lease) end() {
 func (l *leases) drop(id string, sets []string) {
 	if l.divided {
 		for i := range sets {
-			l.store.Tell(Job{Script: releaseScript, Keys: sets[i : i+1], Args: []any{id}})
+			l.store.Tell(Job{Script: releaseScript, Keys: sets[i : i+1], Texts: []string{id}})
 		}
 		return
 	}
 	if len(sets) > 0 {
-		l.store.Tell(Job{Script: releaseScript, Keys: sets, Args: []any{id}})
+		l.store.Tell(Job{Script: releaseScript, Keys: sets, Texts: []string{id}})
 	}
 }
 
@@ -132,16 +127,15 @@ func (l *leases) drop(id string, sets []string) {
 func (l *leases) renewals() (jobs []Job) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for name, ids := range l.sets {
-		args := []any{LeaseTime.Microseconds()}
-		for id := range ids {
-			if args = append(args, id); len(args) > renewedAtOnce {
-				jobs = append(jobs, Job{Script: renewScript, Keys: []string{name}, Args: args})
-				args = slices.Clone(args[:1])
-			}
+	ids := map[string][]string{}
+	for c := l.running; c != nil; c = c.behind {
+		for _, set := range c.sets {
+			ids[set] = append(ids[set], c.id)
 		}
-		if len(args) > 1 {
-			jobs = append(jobs, Job{Script: renewScript, Keys: []string{name}, Args: args})
+	}
+	for set, all := range ids {
+		for some := range slices.Chunk(all, renewedAtOnce) {
+			jobs = append(jobs, Job{Script: renewScript, Keys: []string{set}, Numbers: []int64{LeaseTime.Microseconds()}, Texts: some})
 		}
 	}
 	return jobs

@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"strconv"
-	"strings"
 )
 
 // What replicas share has these names in the store. The number is that of the format:
@@ -15,13 +14,15 @@ import (
 // tenants, so its bucket cannot lie with theirs.
 const storePrefix = "agw2:"
 
-func bucketName(r *Ref) string {
-	return storePrefix + "{" + r.table.String() + ":" + strconv.Itoa(int(r.kind)) + ":" + plain(r.partition) + "}"
+func bucketName(r *Ref) string { return nameOf(r, "") }
+
+func freeName(r *Ref) string { return nameOf(r, ":free") }
+
+func slotsName(r *Ref) string { return nameOf(r, ":slots") }
+
+func nameOf(r *Ref, what string) string {
+	return storePrefix + "{" + r.table.String() + ":" + strconv.Itoa(int(r.kind)) + ":" + plain(r.partition) + "}" + what
 }
-
-func freeName(r *Ref) string { return bucketName(r) + ":free" }
-
-func slotsName(r *Ref) string { return bucketName(r) + ":slots" }
 
 func serviceName(s *Service) string { return storePrefix + "{service:" + plain(s.name) + "}:slots" }
 
@@ -36,12 +37,23 @@ const replicasName = storePrefix + "{replicas}"
 // are; callers choose some of them. Any other is its digest. No name of one sort is one
 // of the other.
 func plain(name string) string {
-	const harmless = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-:/@#"
-	if len(name) <= 128 && strings.Trim(name, harmless) == "" {
-		return name
+	if len(name) > 128 {
+		return "~" + digest(name)
 	}
-	return "~" + digest(name)
+	for i := range len(name) {
+		if !harmless[name[i]] {
+			return "~" + digest(name)
+		}
+	}
+	return name
 }
+
+var harmless = func() (is [256]bool) {
+	for _, c := range []byte("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-:/@#") {
+		is[c] = true
+	}
+	return is
+}()
 
 // digest is one name for several, whatever bytes they hold.
 func digest(names ...string) string {

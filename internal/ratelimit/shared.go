@@ -300,7 +300,7 @@ func (s *Shared) occupy(a *Admission, now int64) Ticket {
 func (s *Shared) Peek(r *Ref, now int64) (bucket, slots Reading) {
 	key := ""
 	args := limitArgs(nil, &key, r, now)
-	answer, err := s.store.Ask(oneTag(Job{Script: lookScript, Keys: []string{key, slotsName(r)}, Args: args}))
+	answer, err := s.store.Ask(oneTag(Job{Script: lookScript, Keys: []string{key, slotsName(r)}, Numbers: args}))
 	if err != nil {
 		s.options.Failed(err)
 		return s.Local.Peek(r, now)
@@ -320,13 +320,13 @@ func (s *Shared) Count(u *Use, n, now int64) {
 	case u.windows != nil: // asked here, while the store was away
 		s.Local.Count(u, n, now)
 	case u.asked && n > 0:
-		s.store.Tell(Job{Script: countScript, Keys: []string{windowName(u.Rule, u.Partition)}, Args: []any{micros(u.Rule.id.length), n}})
+		s.store.Tell(Job{Script: countScript, Keys: []string{windowName(u.Rule, u.Partition)}, Numbers: []int64{micros(u.Rule.id.length), n}})
 	}
 }
 
 // Counted reads what a rule has counted among all replicas; while the store is away, here.
 func (s *Shared) Counted(r *Rule, partition string, now int64) (used int64, left time.Duration) {
-	answer, err := s.store.Ask(Job{Script: countScript, Keys: []string{windowName(r, partition)}, Args: []any{micros(r.id.length), 0}})
+	answer, err := s.store.Ask(Job{Script: countScript, Keys: []string{windowName(r, partition)}, Numbers: []int64{micros(r.id.length), 0}})
 	if err != nil {
 		s.options.Failed(err)
 		return s.Local.Counted(r, partition, now)
@@ -350,7 +350,7 @@ func (s *Shared) Renew(by Store) (lost int64, err error) {
 			failed = err
 		}
 	}
-	answer, err := by.Ask(Job{Script: replicasScript, Keys: []string{replicasName}, Args: []any{LeaseTime.Microseconds(), s.options.Replica}})
+	answer, err := by.Ask(Job{Script: replicasScript, Keys: []string{replicasName}, Numbers: []int64{LeaseTime.Microseconds()}, Texts: []string{s.options.Replica}})
 	switch {
 	case err == nil:
 		s.replicas.Store(max(1, answer.Values[0]))
@@ -365,5 +365,5 @@ func (s *Shared) Replicas() int64 { return s.replicas.Load() }
 
 // Leave tells the store that this replica is one no longer.
 func (s *Shared) Leave() {
-	_, _ = s.store.Ask(Job{Script: replicasScript, Keys: []string{replicasName}, Args: []any{0, s.options.Replica}}) // else it is forgotten after LeaseTime
+	_, _ = s.store.Ask(Job{Script: replicasScript, Keys: []string{replicasName}, Numbers: []int64{0}, Texts: []string{s.options.Replica}}) // else it is forgotten after LeaseTime
 }

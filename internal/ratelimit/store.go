@@ -7,9 +7,10 @@ import (
 
 // Job is one run of a script.
 type Job struct {
-	Script *Script
-	Keys   []string
-	Args   []any // integers and strings; the deadline is not among them
+	Script  *Script
+	Keys    []string
+	Numbers []int64 // below 2^53; the deadline is not among them
+	Texts   []string
 	// Within is how long the answer may take, if that is not as long as a decision may.
 	Within time.Duration
 	// Once has a job that is told be given up after a failure, as it may have run.

@@ -20,42 +20,27 @@ var errReply = errors.New("the reply is not one of the program")
 // command is what has the jobs run at once. A deadline is in microseconds by the server's
 // clock, 0 for none. See ratelimit's queries/run.lua.
 func command(sha1 string, jobs []*job, deadline func(*job) int64) []any {
-	keys, texts := 0, 0
+	keys, numbersLength, texts := 0, 0, 0
 	for _, j := range jobs {
-		keys += len(j.Keys)
-		for _, a := range j.Args {
-			if _, ok := a.(string); ok {
-				texts++
-			}
-		}
+		keys, numbersLength, texts = keys+len(j.Keys), numbersLength+5+len(j.Numbers), texts+len(j.Texts)
 	}
 	args := make([]any, 4+keys, 4+keys+texts)
 	args[0], args[1], args[2] = "evalsha", sha1, keys
-	numbers := make([]byte, 0, 256*len(jobs))
+	numbers := make([]byte, 0, 8*numbersLength)
 	at := 3
 	for _, j := range jobs {
 		for i := range j.Keys {
 			args[at] = &j.Keys[i]
 			at++
 		}
-		var own int
-		head := len(numbers)
-		numbers = append(numbers, make([]byte, 5*8)...)
-		for _, a := range j.Args {
-			switch a := a.(type) {
-			case int:
-				numbers = appendNumber(numbers, int64(a))
-			case int64:
-				numbers = appendNumber(numbers, a)
-			case string:
-				args = append(args, a)
-				own++
-			default:
-				panic(fmt.Sprintf("an argument of %s is of type %T", j.Script.Name, a))
-			}
+		for i := range j.Texts {
+			args = append(args, &j.Texts[i])
 		}
-		for i, n := range [5]int64{j.Script.Number, int64(len(j.Keys)), int64(len(j.Args) - own), int64(own), deadline(j)} {
-			appendNumber(numbers[:head+8*i], n)
+		for _, n := range [5]int64{j.Script.Number, int64(len(j.Keys)), int64(len(j.Numbers)), int64(len(j.Texts)), deadline(j)} {
+			numbers = appendNumber(numbers, n)
+		}
+		for _, n := range j.Numbers {
+			numbers = appendNumber(numbers, n)
 		}
 	}
 	args[at] = numbers
