@@ -13,6 +13,7 @@ import (
 
 	"agentgw/internal/admin"
 	"agentgw/internal/identity"
+	"agentgw/internal/receipts"
 	"agentgw/internal/store"
 )
 
@@ -48,6 +49,7 @@ type bench struct {
 	t    *testing.T
 	data string
 	env  []string
+	log  *receipts.Log // that openLog has opened last, in data
 }
 
 func newBench(t *testing.T, registry string) *bench {

@@ -31,13 +31,33 @@ func (b *bench) openLog() *receipts.Log {
 		b.t.Fatal(err)
 	}
 	b.t.Cleanup(func() { _ = l.Close() })
+	b.log = l
+	b.signed(l)
 	return l
+}
+
+// signed waits until the log has put its newest checkpoint where a command that reads
+// the files beside it sees what that covers: it comes a moment after the records.
+func (b *bench) signed(l *receipts.Log) {
+	b.t.Helper()
+	eventually(b.t, "the newest checkpoint stands behind its records", func() bool {
+		files, err := filepath.Glob(filepath.Join(b.data, "receipts", "*.jsonl"))
+		if err != nil || len(files) == 0 {
+			return false
+		}
+		signature := l.Checkpoint()
+		signature = bytes.TrimSpace(signature[bytes.LastIndexByte(signature, ' ')+1:])
+		return bytes.Contains(b.read(files[len(files)-1]), signature)
+	})
 }
 
 func (b *bench) add(l *receipts.Log, r receipts.Record) {
 	b.t.Helper()
 	if _, err := l.Append(&r); err != nil {
 		b.t.Fatal(err)
+	}
+	if l == b.log {
+		b.signed(l)
 	}
 }
 
