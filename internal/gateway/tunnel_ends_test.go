@@ -81,10 +81,12 @@ func tunnelWays() []tunnelWay {
 			_, err := io.Copy(io.Discard, c)
 			d.saw(err)
 			<-d.told
-			for range 3 { // the first of them is answered by a reset
-				_, _ = io.WriteString(c, "bye")
-			}
+			goodbyes(c)
 		}, end: func(d *tunnels) { d.each(func(c *through) { _ = c.Close() }); d.otherSidesSee(&d.ended); tell(d) }, far2: "end", ending: receipts.Complete, in: 2, out: -1},
+		{name: "the other side closes and the client says goodbye", far: whenTold(func(*net.TCPConn) {}), end: func(d *tunnels) {
+			tell(d)
+			d.each(func(c *through) { _, _ = io.ReadAll(c); go goodbyes(tcpOf(c)) })
+		}, ending: receipts.Complete, in: -1, out: 2},
 		{name: "the client stops reading a flood", far: func(d *tunnels, c *net.TCPConn) { d.saw(floods(c)) },
 			end: func(*tunnels) {}, waits: -1, sees: "*cut", far2: "cut", ending: receipts.SlowClient, in: 2, out: -1},
 		{name: "the other side stops reading a flood", far: func(d *tunnels, c *net.TCPConn) { <-d.told },
@@ -108,6 +110,17 @@ func tunnelWays() []tunnelWay {
 			d.ledger.mu.Unlock()
 			half(d)
 		}, sees: "cut", far2: "end", ending: receipts.Panic, in: 2, out: 2},
+	}
+}
+
+// goodbyes says one after the other until the connection is over, to a side that has closed:
+// it answers one by a reset, and those behind that go nowhere.
+func goodbyes(c net.Conn) {
+	for {
+		if _, err := io.WriteString(c, "bye"); err != nil {
+			return
+		}
+		time.Sleep(time.Millisecond)
 	}
 }
 

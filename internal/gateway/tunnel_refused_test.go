@@ -2,12 +2,15 @@ package gateway_test
 
 import (
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -187,10 +190,42 @@ func TestATunnelWaitsForItsSlotInVain(t *testing.T) {
 			if w.inFlight("tenant:small") != 0 || w.waiting() != 0 {
 				t.Error("a slot is taken, or somebody waits")
 			}
+			if n := w.counted("waited", "refused"); n != 1 {
+				t.Errorf("%d waits were told of as refused", n)
+			}
 			if n := w.recorded(receipts.KindRefusal, "rate_limited", "tunnel_bytes"); n != 1 || len(w.outcomes(1)) != 1 {
 				t.Errorf("%d refusals in %+v", n, w.ledger.all())
 			}
 		})
+	}
+}
+
+// TestATunnelWhoseBytesGoWhileItBegins ends with them, as those do that are open: it says
+// nothing and hears nothing, so no byte of it would meet the budget.
+func TestATunnelWhoseBytesGoWhileItBegins(t *testing.T) {
+	to := far(t, echoes)
+	w := tunnelWorld(t, fmt.Sprintf("{allow: [%q], allow_private: true, bytes_per_window: 3, on_exhausted: cut}", to), wide("k"))
+	opened := make(chan *through, 1)
+	var intents atomic.Int32
+	w.ledger.at = func(r *receipts.Record) {
+		if r.Kind == receipts.KindIntent && intents.Add(1) == 2 { // it is admitted, and not under way
+			first := <-opened
+			first.say("abc")
+			_, _ = io.ReadAll(first)
+		}
+	}
+	opened <- w.open(to, "k")
+	second := w.connect(to, "", w.withKey("k"))
+	if second.res.StatusCode == 200 {
+		if rest, err := io.ReadAll(second); len(rest) > 0 || err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("it hears %q and %v", rest, err)
+		}
+	}
+	if n := w.recorded(receipts.KindOutcome, "", ""); len(w.outcomes(2)) != 2 || n != 2 {
+		t.Errorf("%d outcomes", n)
+	}
+	if last := w.lastClosing(); last.Ending != receipts.Budget || last.In+last.Out != 0 {
+		t.Errorf("%+v", last)
 	}
 }
 

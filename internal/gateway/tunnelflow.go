@@ -204,8 +204,8 @@ func (f *flow) whole() bool {
 //
 // Most programs close a connection when they have said all, and do not wait for the other
 // side's last words, such as those of TLS. These are then answered by a reset, and that is no
-// tunnel broken off. It can be told: where the end came first the error of the socket is
-// EPIPE, and else ECONNRESET (Linux, tcp_reset).
+// tunnel broken off. It can be told: where the end came first one still reads to it, and
+// writing fails with EPIPE; else both fail with ECONNRESET (Linux, tcp_reset).
 func (f *flow) carry(src io.Reader, carried *atomic.Int64, write func([]byte) (int, error)) (read, wrote error) {
 	lent := f.g.answers.get()
 	defer f.g.answers.put(lent)
@@ -219,7 +219,7 @@ func (f *flow) carry(src io.Reader, carried *atomic.Int64, write func([]byte) (i
 			}
 		}
 		switch {
-		case errors.Is(err, io.EOF), errors.Is(err, syscall.EPIPE):
+		case errors.Is(err, io.EOF):
 			return nil, nil
 		case err != nil:
 			return err, nil
