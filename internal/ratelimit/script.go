@@ -4,6 +4,7 @@ import (
 	"crypto/sha1" // not for secrecy: it is how Redis names a script
 	"embed"
 	"encoding/hex"
+	"fmt"
 	"strings"
 )
 
@@ -54,7 +55,7 @@ func NewProgram(before string) Program {
 	}
 	text.WriteString("local jobs = {}\n")
 	for _, s := range scripts {
-		text.WriteString("table.insert(jobs, function()\n" + query(s.Name) + "end)\n")
+		fmt.Fprintf(&text, "jobs[%d] = function()\n%send\n", s.Number, query(s.Name))
 	}
 	text.WriteString(query("run"))
 	sum := sha1.Sum([]byte(text.String()))
