@@ -9,8 +9,9 @@ import (
 )
 
 // limitsInForce are the limits that hold, for a line in the log: those of
-// whoever the registry does not name, and each that it gives. Off is said too:
-// a limit that is not there is what an operator has to see.
+// whoever the registry does not name, and each that it gives. None is said too, in words
+// that nobody takes for a service that is off: a limit that is not there is what an
+// operator has to see.
 func limitsInForce(r report) []any {
 	group := func(name string, list []limit) slog.Attr {
 		attrs := make([]any, len(list))
@@ -23,17 +24,26 @@ func limitsInForce(r report) []any {
 	if r.Process.TenantQueue > 0 {
 		queue += " for " + r.Process.QueueWait + " at most"
 	}
-	process := []any{slog.String("inflight", countText(r.Process.MaxInflight)), slog.String("queue of each tenant", queue)}
+	inflight := noLimit
+	if r.Process.MaxInflight != nil {
+		inflight = countText(r.Process.MaxInflight)
+	}
+	process := []any{slog.String("inflight", inflight), slog.String("queue of each tenant", queue)}
 	if r.Callers != nil {
 		process = append(process, slog.String("each caller of open services", r.Callers.text()))
 	}
 	return []any{group("keys", r.Keys), group("tenants", r.Tenants), group("services", r.Services), slog.Group("process", process...), rulesInForce(r.Rules)}
 }
 
+const noLimit = "no limit"
+
 // limitText is a limit in a few words, such as "5/s burst 10 inflight 8".
 func limitText(l limit) string {
-	text := "off"
-	if l.RPS != nil {
+	text := noLimit
+	switch {
+	case l.RPS == nil && l.MaxInflight != nil:
+		text = "no rate"
+	case l.RPS != nil:
 		text = literal.Number(*l.RPS) + "/s burst " + countText(l.Burst)
 	}
 	if l.MaxInflight != nil {

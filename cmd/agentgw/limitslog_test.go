@@ -74,9 +74,9 @@ func TestStartSaysTheLimits(t *testing.T) {
 	}
 	for what, maps := range map[string][2]map[string]string{
 		"keys":     {got.Keys, {"ci": "1/s burst 2", "all others": "20/s burst 40"}},
-		"tenants":  {got.Tenants, {"acme": "2.5/s burst 3 inflight 8 weight 3", "free": "off", "all others": "100/s burst 200 inflight 32"}},
+		"tenants":  {got.Tenants, {"acme": "2.5/s burst 3 inflight 8 weight 3", "free": "no limit", "all others": "100/s burst 200 inflight 32"}},
 		"process":  {got.Process, {"inflight": "50", "queue of each tenant": "4 for 1s at most"}},
-		"services": {got.Services, {"search": "5/s burst 5 inflight 3", "rest": "off"}},
+		"services": {got.Services, {"search": "5/s burst 5 inflight 3", "rest": "no limit"}},
 	} {
 		if diff := cmp.Diff(maps[1], maps[0]); diff != "" {
 			t.Errorf("%s: %s", what, diff)

@@ -32,7 +32,7 @@ func walk(t *testing.T, lines string) {
 	// takes: that this is two seconds is for tests with a clock of their own.
 	lines = strings.ReplaceAll(lines, "curl -i ", "curl -sS --fail --retry 30 --retry-delay 1 --retry-all-errors ")
 	lines = regexp.MustCompile(`(?m)^sleep 2 .*$`).ReplaceAllString(lines, "")
-	lines = regexp.MustCompile(`(?m) +# exit (\d).*$`).ReplaceAllString(lines, " && exit 1 || [ $$? = $1 ]")
+	lines = regexp.MustCompile(`(?m) +# exit (\d+).*$`).ReplaceAllString(lines, " && exit 1 || [ $$? = $1 ]")
 	d := demonstration{Agents: freeAddress(t), Operators: freeAddress(t), Data: "./data"}
 	besideDemo(t, d, []documented{{lines: `
 export GORACE="${GORACE:-} atexit_sleep_ms=0" # else each command lasts a second longer under the race detector
@@ -87,4 +87,18 @@ func TestDelegationWalk(t *testing.T) {
 		t.Fatalf("%d blocks", len(blocks))
 	}
 	walk(t, strings.Join(blocks, ""))
+}
+
+// TestTunnelsWalk: what docs/tunnels.md has to try.
+func TestTunnelsWalk(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/tunnels.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := regexp.MustCompile("(?s)\n```sh\n(cat >> registry.yaml .*?)```\n").FindSubmatch(page)
+	if m == nil {
+		t.Fatal("docs/tunnels.md has nothing to try")
+	}
+	walk(t, string(m[1]))
 }

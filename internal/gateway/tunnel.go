@@ -78,6 +78,9 @@ func (c *Call) credentials() http.Header {
 
 // unauthenticated is what a caller is told whatever was wrong with his key.
 func (c *Call) unauthenticated() *Error {
+	if c.tunnel == nil && c.In.Header["Proxy-Authorization"] != nil {
+		return refuse(Unauthenticated, unauthenticated+"; as a proxy this gateway takes CONNECT alone, by which clients get what is https:// (curl gets http:// so with --proxytunnel)")
+	}
 	if c.tunnel == nil {
 		return refuse(Unauthenticated, unauthenticated)
 	}

@@ -130,6 +130,21 @@ func TestTunnelIsRefusedByTheFirstStep(t *testing.T) {
 	}
 }
 
+// TestAProxyOfPlainHTTPIsTold: who takes the gateway for a proxy of http:// is told what it is
+// one for, whether his key is valid or not.
+func TestAProxyOfPlainHTTPIsTold(t *testing.T) {
+	w := tunnelWorld(t, `{allow: ["a.example:80"]}`, everything("k"))
+	for _, header := range []string{w.withKey("k"), "Proxy-Authorization: Basic eDp5"} {
+		res, body := w.send("GET http://a.example/x HTTP/1.1\r\nHost: a.example\r\n" + header + "\r\n\r\n")
+		if res.StatusCode != 401 || !strings.Contains(body, "this gateway takes CONNECT alone") || !strings.Contains(body, "--proxytunnel") {
+			t.Errorf("%s %s", res.Status, body)
+		}
+	}
+	if _, body := w.send("GET http://a.example/x HTTP/1.1\r\nHost: a.example\r\n\r\n"); strings.Contains(body, "proxy") {
+		t.Error(body)
+	}
+}
+
 // TestTunnelTakesNothingWhereItsBytesAreUsedUp but the key's token, though the tenant's
 // bucket refuses too; and what is told is the longest wait.
 func TestTunnelTakesNothingWhereItsBytesAreUsedUp(t *testing.T) {
