@@ -160,11 +160,15 @@ func (r *replicas) metric(replica int, name string) string {
 // TestReplicasShareSlots: three replicas with one Redis, and forty callers who hold
 // what they get, have the upstream see as many at once as one tenant may have, and the
 // slots are back when they go.
-func TestReplicasShareSlots(t *testing.T) { replicasShareSlots(t, redistest.Start(t).URL()) }
+func TestReplicasShareSlots(t *testing.T) {
+	t.Parallel()
+	replicasShareSlots(t, redistest.Start(t).URL())
+}
 
 // TestReplicasShareSlotsOfACluster: so they do with three servers, of which each has a part
 // of what a call needs.
 func TestReplicasShareSlotsOfACluster(t *testing.T) {
+	t.Parallel()
 	replicasShareSlots(t, redistest.StartCluster(t).URL())
 }
 
@@ -185,6 +189,7 @@ func replicasShareSlots(t *testing.T, redis string) {
 
 // TestReplicasShareBuckets: one bucket of thirty admits thirty, whoever is asked.
 func TestReplicasShareBuckets(t *testing.T) {
+	t.Parallel()
 	r := newReplicas(t, 3, redistest.Start(t).URL(), "{rps: 0.01, burst: 30}")
 	var admitted, refused atomic.Int64
 	var all sync.WaitGroup
@@ -207,6 +212,7 @@ func TestReplicasShareBuckets(t *testing.T) {
 // TestAReplicaThatDies gives its slots back within eleven seconds, and takes none of
 // those that others have.
 func TestAReplicaThatDies(t *testing.T) {
+	t.Parallel()
 	cap, streams := rounds(8, 400), rounds(4, 200)
 	r := newReplicas(t, 2, redistest.Start(t).URL(), fmt.Sprintf("{rps: 100000, burst: 100000, max_inflight: %d}", cap))
 	done := r.hold(cap) // half of them by each
@@ -247,6 +253,7 @@ func TestTheStoreGoesAway(t *testing.T) {
 }
 
 func theStoreGoesAway(t *testing.T, how string) {
+	t.Parallel()
 	store := redistest.Start(t)
 	r := newReplicas(t, 2, store.URL(), "{rps: 10000, burst: 10000, max_inflight: 6}", "--redis-timeout", "100ms")
 	eventually(t, "each knows of the other", func() bool {

@@ -44,6 +44,7 @@ func (a *accounts) enter(tenant, service string, n int64) {
 // againstNaiveAccounts drives whole calls of several keys, tenants and services,
 // and their releases, in time that advances, and compares every verdict.
 func againstNaiveAccounts(t *testing.T, make Maker) {
+	long(t)
 	rapid.Check(t, func(t *rapid.T) {
 		slots := func(label string) int64 { return rapid.Int64Range(0, 3).Draw(t, label) }
 		process := slots("process cap")

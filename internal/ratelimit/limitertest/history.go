@@ -53,6 +53,7 @@ func advance(t *rapid.T, s Subject, most int64) {
 // neverMoreThanTheLimit, and never less: a bucket admits exactly what keeps every
 // window within the limit.
 func neverMoreThanTheLimit(t *testing.T, make Maker) {
+	long(t)
 	rapid.Check(t, func(t *rapid.T) {
 		s := make(t)
 		h := history{limit: drawLimit(t)}

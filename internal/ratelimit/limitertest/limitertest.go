@@ -146,6 +146,15 @@ func scaled(full int) int {
 	return max(1, full/10/part)
 }
 
+// long skips a property that takes thousands of decisions, one after the other, whatever
+// counts are divided by: where RunOf divides by hundreds, they are for DRILLS=full.
+func long(t *testing.T) {
+	t.Helper()
+	if scaled(4000) < 4 {
+		t.Skip("it takes thousands of decisions, which take too long here without DRILLS=full")
+	}
+}
+
 const (
 	ms     = int64(time.Millisecond)
 	second = int64(time.Second)

@@ -37,6 +37,7 @@ func (v view) admission(c *bookCall) ratelimit.Admission {
 // with caps that hold no longer, wait, leave, give up and end, under caps that change,
 // and compares after each step who runs. So nobody is ever left waiting who could run, and nobody runs past a cap.
 func queueAgainstANaiveBook(t *testing.T, make Maker) {
+	long(t)
 	rapid.Check(t, func(t *rapid.T) {
 		s := make(t)
 		most := func(label string) int64 { return rapid.Int64Range(0, 4).Draw(t, label) }

@@ -50,6 +50,7 @@ func (o *owed) left(now int64) (least, most int64) {
 // tokens of who is gone, but for what was refilled of them while they stood at the
 // front; and never more than had they not come.
 func refundsWithholdWhatTimePaid(t *testing.T, make Maker) {
+	long(t)
 	rapid.Check(t, func(t *rapid.T) {
 		s, l := make(t), drawLimit(t)
 		l.Burst *= 4

@@ -43,6 +43,7 @@ func owedWithout(l ratelimit.Limit, history []happening) (owes int64) {
 // of theirs change, once or often, and leave. There are never more tokens than had
 // they not come.
 func refundsAcrossChangesMintNothing(t *testing.T, make Maker) {
+	long(t)
 	rapid.Check(t, func(t *rapid.T) {
 		s := make(t)
 		draw := func() ratelimit.Limit {

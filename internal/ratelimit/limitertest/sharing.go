@@ -163,6 +163,7 @@ func aPoolHasTurnsOfItsOwn(t *testing.T, make Maker) {
 // saved up next to nothing either. If it had waited before, and then called for long
 // without a wait, it pays for that by a few turns of its own.
 func nobodyPaysForWhatNobodyWanted(t *testing.T, make Maker) {
+	long(t)
 	for _, c := range []struct {
 		how         string
 		weight      int
@@ -198,6 +199,7 @@ func nobodyPaysForWhatNobodyWanted(t *testing.T, make Maker) {
 // whoComesSavedUpNothing: a third tenant, beside two that compete for a slot since long
 // ago, has a turn at once and then one of three.
 func whoComesSavedUpNothing(t *testing.T, make Maker) {
+	long(t)
 	s, service := make(t).under(1), ratelimit.NewService("s", 0)
 	m := newMarket(t, s, 1, service)
 	m.come(t, "a", 1, service, 10*ms)
@@ -215,6 +217,7 @@ func whoComesSavedUpNothing(t *testing.T, make Maker) {
 // aFullTenantSavesUpNothing: one whose calls wait for its own cap alone, while another
 // has the pool, has no more than its share when its cap is raised.
 func aFullTenantSavesUpNothing(t *testing.T, make Maker) {
+	long(t)
 	s, service := make(t), ratelimit.NewService("s", 0)
 	caps := func(own int64) *ratelimit.Caps {
 		return &ratelimit.Caps{

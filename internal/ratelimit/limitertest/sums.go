@@ -31,6 +31,7 @@ func (b sums) in(r *ratelimit.Rule, partition string, unix int64) (used int64) {
 // rulesAgainstNaiveSums drives calls that meet one to three rules, and what they
 // count later, in time that advances, and compares every verdict and every count.
 func rulesAgainstNaiveSums(t *testing.T, make Maker) {
+	long(t)
 	rapid.Check(t, func(t *rapid.T) {
 		s := make(t)
 		rules := []*ratelimit.Rule{

@@ -46,7 +46,8 @@ func (s *servedBy) SetTime(to time.Time) {
 }
 
 // TestContractOnACluster: what replicas share decides as the limiter of one process does,
-// on three real servers that have a third of the keys each.
+// on three real servers that have a third of the keys each. What takes thousands of
+// decisions is for DRILLS=full, and in short what TestContractOnRedis asks of one server.
 func TestContractOnACluster(t *testing.T) {
 	cluster := newServedBy(redistest.StartCluster(t))
 	clock := clockwork.NewFakeClock()
@@ -57,7 +58,7 @@ func TestContractOnACluster(t *testing.T) {
 		_, err := store.Ask(ratelimit.Probe())
 		return err == nil
 	})
-	limitertest.RunOf(t, 50, func(tb limitertest.TB) limitertest.Subject { return subject(tb, cluster, clock, store, true) })
+	limitertest.RunOf(t, 200, func(tb limitertest.TB) limitertest.Subject { return subject(tb, cluster, clock, store, true) })
 }
 
 // whole is a call that needs something under each of its tags, of which each lies anywhere. It
@@ -91,6 +92,7 @@ func (w whole) through(l *ratelimit.Shared) (ratelimit.Ticket, ratelimit.Verdict
 // server, never more than six run; what the others took is back when they are answered; and
 // every slot is when all is over.
 func TestFortyHoldersOfSix(t *testing.T) {
+	t.Parallel()
 	f := newClusterFleet(t, 3, ratelimit.PolicyClosed)
 	var calls []whole
 	for range f.limiters {
@@ -161,6 +163,7 @@ func TestFortyHoldersOfSix(t *testing.T) {
 // TestRoundTripsInACluster: a call that is admitted takes two, whatever it needs; one that
 // its key refuses one; one that something else does a third, in which it gives all back.
 func TestRoundTripsInACluster(t *testing.T) {
+	t.Parallel()
 	f := newClusterFleet(t, 2, ratelimit.PolicyClosed)
 	l := f.limiters[0]
 	counted := &counting{Store: f.stores[0], t: t}
@@ -253,6 +256,7 @@ func (c *counting) Ask(j ratelimit.Job) (ratelimit.Answer, error) {
 // passed, no call fails, nothing is counted twice or lost, and who runs all the while keeps
 // what he has.
 func TestASlotThatMoves(t *testing.T) {
+	t.Parallel()
 	f := newClusterFleet(t, 3, ratelimit.PolicyClosed)
 	const set = "agw2:{registered:4:t}:slots"
 	var calls []whole

@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"fmt"
+	"os"
 	"runtime"
 	"strings"
 	"sync"
@@ -109,11 +110,13 @@ func slotsModel(most int) porcupine.Model {
 // given back is told without waiting for it, and so is taken to be over at the latest when
 // the replica's next question is answered.
 func TestSlotsAcrossReplicasAreLinearizable(t *testing.T) {
+	t.Parallel()
 	slotsAreLinearizable(t, newFleet(t, 3, ratelimit.PolicyClosed))
 }
 
 // TestSlotsInAClusterAreLinearizable: so they are where tenants lie on three servers.
 func TestSlotsInAClusterAreLinearizable(t *testing.T) {
+	t.Parallel()
 	slotsAreLinearizable(t, newClusterFleet(t, 3, ratelimit.PolicyClosed))
 }
 
@@ -240,6 +243,7 @@ func TestARefusalIsRemembered(t *testing.T) {
 // TestTheTruthComesBack: what the store has lost of the calls that run it is told again
 // at the next renewal, also above a cap; and then nothing is admitted until below.
 func TestTheTruthComesBack(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, 2, ratelimit.PolicyClosed)
 	var running []ratelimit.Ticket
 	for i := range 3 {
@@ -292,6 +296,7 @@ func TestTheTruthComesBack(t *testing.T) {
 // TestADeadReplicasSlotsComeBack after LeaseTime, by the store's clock, and those of one
 // that renews its own stay.
 func TestADeadReplicasSlotsComeBack(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	s := &served{server}
 	s.SetTime(time.Unix(1000, 0))
@@ -358,8 +363,8 @@ func TestAClockThatIsSetBack(t *testing.T) {
 
 // scaled returns how often a drill runs: a twentieth without DRILLS=full.
 func scaled(full int) int {
-	if full = full / 20; full < 1 {
-		return 1
+	if os.Getenv("DRILLS") == "full" {
+		return full
 	}
-	return full
+	return max(1, full/20)
 }

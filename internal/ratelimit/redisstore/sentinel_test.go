@@ -15,6 +15,7 @@ import (
 // TestSentinelsFailOver: the master dies under load, and another is decided by within ten
 // seconds, with the slots of all calls that run known to it before anybody else gets one.
 func TestSentinelsFailOver(t *testing.T) {
+	t.Parallel()
 	watched := redistest.StartWatched(t)
 	var replicas []*real
 	for range 2 {
@@ -25,11 +26,13 @@ func TestSentinelsFailOver(t *testing.T) {
 	const most = 6
 	var stay []ratelimit.Ticket
 	for i := range 4 {
-		ticket, outcome := replicas[i%2].admit("t", most)
-		if outcome != ratelimit.Admitted {
-			t.Fatal(outcome)
-		}
-		stay = append(stay, ticket)
+		eventually(t, "it runs", func() bool { // a busy machine may keep it for longer than short
+			ticket, outcome := replicas[i%2].admit("t", most)
+			if outcome == ratelimit.Admitted {
+				stay = append(stay, ticket)
+			}
+			return outcome == ratelimit.Admitted
+		})
 	}
 	var running, peak, admitted, unavailable atomic.Int64
 	running.Store(int64(len(stay)))
@@ -97,6 +100,7 @@ func TestSentinelsFailOver(t *testing.T) {
 // TestAnOldMasterThatIsOneNoLonger, and still answers: its connections are given up, and
 // whom the Sentinels name is asked.
 func TestAnOldMasterThatIsOneNoLonger(t *testing.T) {
+	t.Parallel()
 	watched := redistest.StartWatched(t)
 	r := newReal(t, watched.URL(), long, ratelimit.PolicyClosed)
 	r.warm(t)
@@ -113,6 +117,7 @@ func TestAnOldMasterThatIsOneNoLonger(t *testing.T) {
 
 // TestNoSuchMaster, or a wrong password of Sentinels, is said.
 func TestNoSuchMaster(t *testing.T) {
+	t.Parallel()
 	watched := redistest.StartWatched(t)
 	r := newReal(t, "redis+sentinel://"+watched.Sentinels[0].Addr+"/other?sentinel_password=watch", long, ratelimit.PolicyClosed)
 	if r.failures(t)[redisstore.Unnamed] == 0 {

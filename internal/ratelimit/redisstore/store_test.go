@@ -98,7 +98,8 @@ func (r *real) failures(t testing.TB) map[redisstore.Reason]int64 {
 func (r *real) back(t testing.TB) {
 	t.Helper()
 	eventually(t, "the store decides again", func() bool {
-		_, outcome := r.admit("t", 0)
+		ticket, outcome := r.admit("t", 0)
+		ticket.Release()
 		return outcome == ratelimit.Admitted && !r.store.Away()
 	})
 	told := func() []error {
@@ -139,6 +140,7 @@ func TestFailuresHaveAReason(t *testing.T) {
 		{"out of memory", func(s *redistest.Server) { s.Do("CONFIG", "SET", "maxmemory", "1") }, func(s *redistest.Server) { s.Do("CONFIG", "SET", "maxmemory", "0") }, []redisstore.Reason{redisstore.Memory}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			server := redistest.Start(t)
 			wait := long
 			if c.want[0] == redisstore.Timeout {
