@@ -1,9 +1,12 @@
 package redisstore_test
 
 import (
+	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"runtime"
 	"slices"
 	"strings"
@@ -12,6 +15,7 @@ import (
 	"time"
 
 	"github.com/jonboulle/clockwork"
+	"github.com/redis/go-redis/v9"
 
 	"agentgw/internal/ratelimit"
 	"agentgw/internal/ratelimit/redisstore"
@@ -386,6 +390,54 @@ func TestNothingIsKeptForGood(t *testing.T) {
 	}
 	if counts < 6 {
 		t.Errorf("%d keys: %q", counts, names)
+	}
+}
+
+// TestABucketInUseIsNotForgotten: most writes change nothing of when Redis removes a bucket, and
+// none leaves it to be removed before it is full.
+func TestABucketInUseIsNotForgotten(t *testing.T) {
+	server := redistest.Start(t)
+	r := newReal(t, server.URL(), long, ratelimit.PolicyClosed)
+	limit := ratelimit.Limit{Interval: int64(time.Hour), Burst: 100}
+	key := ratelimit.NewRef(ratelimit.Registered, ratelimit.KindKey, "k", limit)
+	const name = "agw2:{registered:1:k}"
+	address, err := redis.ParseURL(server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	look := redis.NewClient(address)
+	defer look.Close()
+	record := func() []byte {
+		b, err := look.Get(t.Context(), name).Bytes()
+		if err != nil || len(b) != 56 {
+			t.Fatalf("%d bytes, %v", len(b), err)
+		}
+		return b
+	}
+	take := func() {
+		if c := r.limiter.Take(key, 0); c.Refused() {
+			t.Fatal(c.Verdict())
+		}
+	}
+	take()
+	first := record()
+	if left := look.PTTL(t.Context(), name).Val(); left < 100*time.Hour+time.Second {
+		t.Errorf("it is removed after %v", left)
+	}
+	take()
+	if second := record(); !bytes.Equal(first[16:], second[16:]) || bytes.Equal(first[:8], second[:8]) {
+		t.Errorf("%x became %x", first, second)
+	}
+	// As if it had been written the last time long ago.
+	now := look.Time(t.Context()).Val().Add(50 * time.Hour)
+	old := binary.LittleEndian.AppendUint64(record()[:48], math.Float64bits(float64(now.UnixMicro())))
+	look.Set(t.Context(), name, old, 50*time.Hour)
+	take()
+	if left := look.PTTL(t.Context(), name).Val(); left < 100*time.Hour+time.Second {
+		t.Errorf("in use, it is removed after %v", left)
+	}
+	if third := record(); bytes.Equal(third[:8], old[:8]) {
+		t.Error("nothing was taken")
 	}
 }
 
