@@ -333,6 +333,56 @@ func TestADeadReplicasSlotsComeBack(t *testing.T) {
 	runtime.KeepAlive(kept)
 }
 
+// TestWhoeverAsksFindsADeadReplicasSlots free, also where no call runs any more that would
+// renew its own among them.
+func TestWhoeverAsksFindsADeadReplicasSlots(t *testing.T) {
+	server := redistest.Start(t)
+	s := &served{server}
+	store := open(t, server.URL(), clockwork.NewFakeClock())
+	store.TestingOnlyClock()
+	limiter := ratelimit.NewShared(ratelimit.NewLocal(ratelimit.Options{}), store, ratelimit.SharedOptions{Replica: "r", Away: ratelimit.PolicyClosed})
+	for _, set := range []string{"agw2:{registered:4:t}:slots", "agw2:{service:s}:slots"} {
+		server.Do("ZADD", set, "1000000000", "dead.1", "1000000000", "dead.2") // until the thousandth second
+	}
+	for _, a := range []ratelimit.Admission{at("t", 2), {Service: ratelimit.NewService("s", 2)}} {
+		for i, want := range []ratelimit.Outcome{ratelimit.ConcurrencyLimited, ratelimit.Admitted} {
+			second := int64(999 + i)
+			s.SetTime(time.Unix(second, 0))
+			ticket, v := limiter.Admit(ratelimit.Charge{}, a, 0)
+			if v.Outcome != want {
+				t.Errorf("at %d s: %v, want %v", second, v.Outcome, want)
+			}
+			ticket.Release()
+		}
+	}
+}
+
+// TestALimitChangesAfterTheLastCall at the earliest: what a bucket had given until then it
+// gave under the limit of before, since whenever the new one may be in force.
+func TestALimitChangesAfterTheLastCall(t *testing.T) {
+	server := redistest.Start(t)
+	s := &served{server}
+	store := open(t, server.URL(), clockwork.NewFakeClock())
+	store.TestingOnlyClock()
+	limiter := ratelimit.NewShared(ratelimit.NewLocal(ratelimit.Options{}), store, ratelimit.SharedOptions{Replica: "r", Away: ratelimit.PolicyClosed})
+	key := func(interval time.Duration) *ratelimit.Ref {
+		return ratelimit.NewRef(ratelimit.Registered, ratelimit.KindKey, "k", ratelimit.Limit{Interval: int64(interval), Burst: 10})
+	}
+	before := key(time.Second)
+	s.SetTime(time.Unix(1000, 0))
+	limiter.Take(before, 0)
+	s.SetTime(time.Unix(1005, 0))
+	for range 10 {
+		if c := limiter.Take(before, int64(5*time.Second)); c.Refused() {
+			t.Fatal(c.Verdict())
+		}
+	}
+	// In force for ten seconds, as whoever has just read it says.
+	if c := limiter.Take(key(10*time.Second).From(-int64(5*time.Second)), int64(5*time.Second)); c.Verdict().Wait != 10*time.Second {
+		t.Errorf("told to wait %v, want 10 s", c.Verdict().Wait)
+	}
+}
+
 // TestAClockThatIsSetBack holds nobody up for longer than his bucket takes to fill, and
 // gives nobody a token.
 func TestAClockThatIsSetBack(t *testing.T) {
