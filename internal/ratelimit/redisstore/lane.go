@@ -97,7 +97,7 @@ func (l *lane) ask(of ratelimit.Job) (ratelimit.Answer, error) {
 }
 
 func (l *lane) tell(of ratelimit.Job) {
-	j := &job{Job: of, again: true, done: make(chan struct{})}
+	j := &job{Job: of, again: true}
 	if !l.away.Load() && l.told.empty() {
 		select {
 		case l.jobs <- j:

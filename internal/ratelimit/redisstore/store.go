@@ -85,13 +85,13 @@ type job struct {
 	state    atomic.Int32 // waiting, then sent or given up
 	answer   ratelimit.Answer
 	err      error
-	done     chan struct{}
-	again    bool    // it is told, not asked
-	asking   bool    // of a server that is about to get its slot
-	alone    bool    // not in one command with others
-	sentOn   int     // to other servers
-	tries    int     // to find all keys in one place
-	values   []int64 // that Redis replied
+	done     chan struct{} // nil if it is told
+	again    bool          // it is told, not asked
+	asking   bool          // of a server that is about to get its slot
+	alone    bool          // not in one command with others
+	sentOn   int           // to other servers
+	tries    int           // to find all keys in one place
+	values   []int64       // that Redis replied
 }
 
 const (

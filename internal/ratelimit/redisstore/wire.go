@@ -61,6 +61,7 @@ func read(jobs []*job, reply []any, err error) {
 		}
 	}
 	failed := 0
+	all := make([]int64, 0, len(numbers)/8) // of which each job has its part
 	for _, j := range jobs {
 		j.values, j.err = nil, err
 		if err != nil {
@@ -73,11 +74,13 @@ func read(jobs []*job, reply []any, err error) {
 			numbers = rest
 			j.err = said(fmt.Sprint(reply[failed]))
 		case ok && n > 0 && int64(len(rest)) >= 8*n:
-			j.values = make([]int64, n)
-			for i := range j.values {
-				j.values[i], rest, _ = next(rest)
+			from := len(all)
+			for range n {
+				var value int64
+				value, rest, _ = next(rest)
+				all = append(all, value)
 			}
-			numbers = rest
+			j.values, numbers = all[from:len(all):len(all)], rest
 		default:
 			err = errReply
 			j.err = err
@@ -95,9 +98,6 @@ func next(s string) (n int64, rest string, ok bool) {
 	if len(s) < 8 {
 		return 0, s, false
 	}
-	bits := uint64(0)
-	for i := range 8 {
-		bits |= uint64(s[i]) << (8 * i)
-	}
+	bits := uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 | uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56 // one load
 	return int64(math.Float64frombits(bits)), s[8:], true
 }
