@@ -15,7 +15,7 @@ while at <= size do
 	if deadline > 0 and now > deadline then
 		reply = pack('<d', -now)
 	else
-		ran, reply = pcall(jobs[job])
+		ran, reply = pcall(run, job)
 	end
 	local n = #out
 	if ran then
