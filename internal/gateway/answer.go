@@ -3,6 +3,7 @@ package gateway
 import (
 	"bytes"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"time"
@@ -28,6 +29,9 @@ type answer struct {
 	written int64
 	failed  error
 	instead *Error // what could be said of an answer that was broken off, if nothing of it had gone out
+
+	gone <-chan struct{} // closed: the client is; nil: nobody would know
+	own  http.Header     // its fields, from a 1xx on until it is committed; nil: they are the ResponseWriter's
 }
 
 func newAnswer(w http.ResponseWriter, clock clockwork.Clock, limit time.Duration) *answer {
@@ -37,6 +41,41 @@ func newAnswer(w http.ResponseWriter, clock clockwork.Clock, limit time.Duration
 
 // Unwrap lets an http.ResponseController reach the connection.
 func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+// Header is that of the final answer.
+func (a *answer) Header() http.Header {
+	if a.own != nil {
+		return a.own
+	}
+	return a.ResponseWriter.Header()
+}
+
+// interim sends a 1xx with these fields and no other. It may be told when the client is
+// gone, and over HTTP/2 net/http then does not wait until it has written the header: it may
+// be reading its map still. So what the map had is put back when the answer goes out, if
+// anybody gets that, and not here.
+func (a *answer) interim(status int, fields http.Header) {
+	if a.own == nil {
+		a.own = maps.Clone(a.ResponseWriter.Header())
+	}
+	if a.sendable(fields) {
+		a.WriteHeader(status)
+	}
+}
+
+// sendable puts fields, and no other, where net/http takes those to send from. It reports
+// whether there is anybody to send them to.
+func (a *answer) sendable(fields http.Header) bool {
+	select {
+	case <-a.gone:
+		return false
+	default:
+	}
+	h := a.ResponseWriter.Header()
+	clear(h)
+	maps.Copy(h, fields)
+	return true
+}
 
 // WriteHeader keeps a final status back until there is something to send with
 // it, so that an answer whose outcome cannot be recorded can still become a
@@ -62,6 +101,9 @@ func (a *answer) commit() {
 	}
 	if a.upload != nil && !a.upload.ended() {
 		a.Header().Set("Connection", "close")
+	}
+	if a.own != nil && a.sendable(a.own) {
+		a.own = nil
 	}
 	a.ResponseWriter.WriteHeader(a.status) // buffered: a write or the handler's end sends it
 	a.status = 0

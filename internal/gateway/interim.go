@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"fmt"
-	"maps"
 	"net/http"
 	"net/http/httptrace"
 	"net/textproto"
@@ -35,6 +34,7 @@ var errManyInterim = fmt.Errorf("more than %d interim answers (1xx) before its o
 // has none and takes the first one for the answer.
 func newInterim(in *http.Request, out *answer, redactor redact.Redactor) *interim {
 	i := &interim{out: out, redactor: redactor}
+	out.gone = in.Context().Done()
 	if in.ProtoAtLeast(1, 1) {
 		i.trace.Got1xxResponse = i.relay
 	}
@@ -63,14 +63,10 @@ func (i *interim) relay(status int, header textproto.MIMEHeader) error {
 }
 
 func (i *interim) write(status int, header http.Header) {
-	h := i.out.Header()
-	own := maps.Clone(h)
-	clear(h)
 	i.redactor.Header(header)
-	pass(h, header)
-	i.out.WriteHeader(status)
-	clear(h)
-	maps.Copy(h, own)
+	fields := http.Header{}
+	pass(fields, header)
+	i.out.interim(status, fields)
 }
 
 // expect has the service's answer to that question be heard before the body is read, and

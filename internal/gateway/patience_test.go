@@ -3,8 +3,11 @@ package gateway
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/http"
+	"net/http/httptest"
 	"net/textproto"
+	"slices"
 	"testing"
 	"time"
 
@@ -89,6 +92,34 @@ func TestInterimAfterTheEnd(t *testing.T) {
 	}
 	if written != 1 || len(out.Header()) != 1 {
 		t.Errorf("%d were sent; the header is %v", written, out.Header())
+	}
+}
+
+// TestAHeaderThatIsBeingSentIsLeftAlone: over HTTP/2 net/http may still read the fields of a
+// 1xx when the client is gone, and a map that is read while it is changed ends the process.
+func TestAHeaderThatIsBeingSentIsLeftAlone(t *testing.T) {
+	ctx, leave := context.WithCancel(t.Context())
+	sent := http.Header{"X-Own": {"1"}}
+	out := newAnswer(headerOnly{sent}, clockwork.NewFakeClock(), 0)
+	i := newInterim(httptest.NewRequestWithContext(ctx, "GET", "/", nil), out, redact.Redactor{})
+	if err := i.relay(http.StatusEarlyHints, textproto.MIMEHeader{"Link": {"</a>"}}); err != nil {
+		t.Fatal(err)
+	}
+	want := http.Header{"Link": {"</a>"}}
+	if !maps.EqualFunc(sent, want, slices.Equal) || out.Header().Get("X-Own") != "1" || out.Header().Get("Link") != "" {
+		t.Errorf("%v is being sent; the answer has %v", sent, out.Header())
+	}
+	leave()
+	if err := i.relay(http.StatusEarlyHints, textproto.MIMEHeader{"Link": {"</b>"}}); err != nil {
+		t.Fatal(err)
+	}
+	i.end(200)
+	out.Header().Set("X-More", "2")
+	out.WriteHeader(200)
+	out.commit()
+	out.Header().Set(http.TrailerPrefix+"X-Sum", "3")
+	if !maps.EqualFunc(sent, want, slices.Equal) {
+		t.Errorf("it became %v", sent)
 	}
 }
 
