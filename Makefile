@@ -30,10 +30,12 @@ interop: ## programs that nobody here wrote, or that share no code with ours: a 
 	@bin=$$(mktemp -d) && trap 'rm -rf "$$bin"' EXIT && GOBIN=$$bin go install $(GITLEAKS) && GITLEAKS=$$bin/gitleaks go test -tags $(TAGS) -count=1 -v -run Gitleaks ./internal/identity
 	@bin=$$(mktemp -d) && trap 'rm -rf "$$bin"' EXIT && GOBIN=$$bin go install $(H2SPEC) && H2SPEC=$$bin/h2spec go test -tags $(TAGS) -count=1 -v -run H2Spec ./cmd/agentgw
 
-drills: ## the same tests with the counts that it takes to believe them; about an hour
-	DRILLS=full go test -tags $(TAGS) -timeout 90m -p 1 -v -run 'Kill|StreamsEnd|TunnelsEnd|TunnelsThatAreCut|WebSocketsEnd|AnswersToAnUpgrade|NoAnswerIsCut|StrangersMakeNoSeries|NoisyNeighbour|ReloadsUnderLoad|ReloadsRace|OldViews|ACrowdAtTheDoor|FloodOfOpenCallers|ComesBackSpread|ALoneAgent|SharedByWeight|NotMixedUp|ManyCalls|SlowClients|RapidReset|Replica|StoreGoesAway|TheImageRuns' ./cmd/agentgw ./internal/gateway
-	DRILLS=full go test -tags $(TAGS) -timeout 90m ./internal/ratelimit -rapid.checks 2000
-	DRILLS=full go test -tags $(TAGS) -timeout 90m -p 1 ./internal/ratelimit/redisstore ./internal/receipts ./internal/receiptindex ./internal/registry ./internal/identity ./internal/delegation
+drills: ## the same tests with the counts that it takes to believe them, about an hour; those of a fleet and its Redis (Replica, StoreGoesAway, redisstore) print a table at the end
+	@table=$$(mktemp) && trap 'rm -f "$$table"' EXIT; export DRILLS=full DRILLS_TABLE=$$table; missed=0; \
+	go test -tags $(TAGS) -timeout 90m -p 1 -v -run 'Kill|StreamsEnd|TunnelsEnd|TunnelsThatAreCut|WebSocketsEnd|AnswersToAnUpgrade|NoAnswerIsCut|StrangersMakeNoSeries|NoisyNeighbour|ReloadsUnderLoad|ReloadsRace|OldViews|ACrowdAtTheDoor|FloodOfOpenCallers|ComesBackSpread|ALoneAgent|SharedByWeight|NotMixedUp|ManyCalls|SlowClients|RapidReset|Replica|StoreGoesAway|TheImageRuns' ./cmd/agentgw ./internal/gateway || missed=1; \
+	go test -tags $(TAGS) -timeout 90m ./internal/ratelimit -rapid.checks 2000 || missed=1; \
+	go test -tags $(TAGS) -timeout 90m -p 1 ./internal/ratelimit/redisstore ./internal/receipts ./internal/receiptindex ./internal/registry ./internal/identity ./internal/delegation || missed=1; \
+	cat "$$table"; exit $$missed
 
 check: ## format, vet, staticcheck, architecture rules, go.mod and go.sum in step
 	@out=$$(gofmt -l .); if [ -n "$$out" ]; then echo "gofmt these files:"; echo "$$out"; exit 1; fi

@@ -118,33 +118,7 @@ func TestKillUnderLoad(t *testing.T) {
 		for range answers {
 		}
 	}
-	l, err := receipts.Open(data, receipts.Options{Clock: clockwork.NewRealClock()}) // repairs what the last kill left
-	if err != nil {
-		t.Fatal(err)
-	}
-	vkey, anchor := l.VerifierKey(), l.Checkpoint()
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	report, err := receipts.Verify(data, vkey, anchor, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if code := report.Verdict.ExitCode(); code != exitDone {
-		t.Errorf("verify: exit %d: %s", code, report.Why)
-	}
-	intents, outcomes := map[string]bool{}, map[string]int{}
-	if err := receipts.Scan(filepath.Join(data, "receipts"), func(s receipts.Stored) error {
-		switch s.Record.Kind {
-		case receipts.KindIntent:
-			intents[s.Record.RequestID] = true
-		case receipts.KindOutcome:
-			outcomes[s.Record.ID]++
-		}
-		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
+	intents, outcomes, report := verified(t, data)
 	for id := range told {
 		if outcomes[id] != 1 {
 			t.Errorf("receipt %s was told to an agent and has %d outcomes", id, outcomes[id])
@@ -156,6 +130,39 @@ func TestKillUnderLoad(t *testing.T) {
 		}
 	}
 	t.Logf("%d receipts told, %d upstream requests, %d unknown outcomes, %d repaired tails", len(told), len(seen), report.Unknown, report.Repaired)
+}
+
+// verified repairs the log of a gateway that was killed, verifies it, and returns the requests that have an
+// intent in it, and how many outcomes each receipt has.
+func verified(t *testing.T, data string) (intents map[string]bool, outcomes map[string]int, report *receipts.Report) {
+	t.Helper()
+	l, err := receipts.Open(data, receipts.Options{Clock: clockwork.NewRealClock()}) // repairs what the last kill left
+	if err != nil {
+		t.Fatal(err)
+	}
+	vkey, anchor := l.VerifierKey(), l.Checkpoint()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if report, err = receipts.Verify(data, vkey, anchor, nil); err != nil {
+		t.Fatal(err)
+	}
+	if code := report.Verdict.ExitCode(); code != exitDone {
+		t.Errorf("verify: exit %d: %s", code, report.Why)
+	}
+	intents, outcomes = map[string]bool{}, map[string]int{}
+	if err := receipts.Scan(filepath.Join(data, "receipts"), func(s receipts.Stored) error {
+		switch s.Record.Kind {
+		case receipts.KindIntent:
+			intents[s.Record.RequestID] = true
+		case receipts.KindOutcome:
+			outcomes[s.Record.ID]++
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return intents, outcomes, report
 }
 
 // program is the gateway in a file of its own: in a drill as it is shipped, which takes

@@ -46,6 +46,7 @@ var arrows = map[string][]string{
 	"oidctest":     nil,
 	"pgtest":       nil,
 	"redistest":    nil, // servers for tests
+	"drilltest":    nil, // what drills measured
 }
 
 // wrong lists the imports of ours that a package may not have. An unknown

@@ -1,6 +1,7 @@
 package redisstore_test
 
 import (
+	"fmt"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/jonboulle/clockwork"
 
+	"agentgw/internal/drilltest"
 	"agentgw/internal/ratelimit"
 	"agentgw/internal/ratelimit/limitertest"
 	"agentgw/internal/ratelimit/redisstore"
@@ -157,7 +159,8 @@ func TestFortyHoldersOfSix(t *testing.T) {
 			t.Errorf("%s: %d tokens are gone, %d ran", name, b.Quota-b.Remaining, admitted.Load())
 		}
 	}
-	t.Logf("40 callers for 6 slots at 3 replicas and 3 servers: peak %d, %d ran, %d refused", peak.Load(), admitted.Load(), refused.Load())
+	drilltest.Row(t, "slots on a Cluster", "40 callers for 6 slots, at 3 replicas and 3 servers",
+		fmt.Sprintf("peak %d, %d ran, %d refused", peak.Load(), admitted.Load(), refused.Load()), "peak 6", peak.Load() <= 6)
 }
 
 // TestRoundTripsInACluster: a call that is admitted takes two, whatever it needs; one that
@@ -334,5 +337,6 @@ func TestASlotThatMoves(t *testing.T) {
 	if n := f.leases("t"); n != "0" {
 		t.Errorf("%s leases when all is over", n)
 	}
-	t.Logf("%d moves of a slot under load: peak %d of 6, %d ran, %d refused, none failed", 2*moves, peak.Load(), admitted.Load(), refused.Load())
+	drilltest.Row(t, "a Cluster's slot is moved", fmt.Sprintf("%d moves while 12 call", 2*moves),
+		fmt.Sprintf("peak %d, %d ran, %d refused, %d failed", peak.Load(), admitted.Load(), refused.Load(), f.failed.Load()), "peak 6, 0 failed", peak.Load() <= 6 && f.failed.Load() == 0)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/jonboulle/clockwork"
 	"github.com/redis/go-redis/v9"
 
+	"agentgw/internal/drilltest"
 	"agentgw/internal/ratelimit"
 	"agentgw/internal/ratelimit/redisstore"
 	"agentgw/internal/redistest"
@@ -162,7 +163,11 @@ func TestFailuresHaveAReason(t *testing.T) {
 				t.Errorf("failed for %v, want %s", r.store.Failures(), c.want[0])
 			}
 			c.well(server)
+			began := time.Now()
 			r.back(t)
+			took := time.Since(began)
+			drilltest.Row(t, "Redis: "+c.name, "calls until it counts as away, then mended", fmt.Sprintf("failed for %q, decides again after %v", c.want, took.Round(time.Millisecond)),
+				"10 s", took <= 10*time.Second)
 		})
 	}
 	locked := newReal(t, redistest.Start(t, "--requirepass", "x").URL(), long, ratelimit.PolicyClosed)
@@ -220,7 +225,9 @@ func TestNobodyWaitsForAStoreThatHangs(t *testing.T) {
 		return n == ":0"
 	})
 	eventually(t, "the goroutines are gone", func() bool { return runtime.NumGoroutine() <= before+2 })
-	t.Logf("the first waited %v at most, 1000 later ones %v each", longest.Round(time.Millisecond), each)
+	drilltest.Row(t, "a crowd while Redis hangs", "200 who came then, 1000 later; a decision may wait 200 ms",
+		fmt.Sprintf("the first waited %v at most, later ones %v each", longest.Round(time.Millisecond), each.Round(time.Microsecond)),
+		"250 ms, 100 µs", longest <= short+50*time.Millisecond && each <= 100*time.Microsecond)
 }
 
 // TestWhatComesLateDoesNothing: counts that were asked for before Redis hung, and that it
