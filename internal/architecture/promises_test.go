@@ -77,7 +77,8 @@ var promises = []struct {
 
 // folders are where the packages of promises live.
 var folders = map[string]string{
-	"ratelimit": "internal/ratelimit", "hangup": "internal/hangup", "http1": "internal/http1", "gateway": "internal/gateway", "receipts": "internal/receipts", "receiptindex": "internal/receiptindex", "redact": "internal/redact", "identity": "internal/identity", "registry": "internal/registry", "rules": "internal/rules", "delegation": "internal/delegation", "oauth": "internal/oauth", "oidc": "internal/oidc", "architecture": "internal/architecture", "admin": "internal/admin", "config": "internal/config", "vault": "internal/vault", "store": "internal/store", "websocket": "internal/websocket", "agentgw": "cmd/agentgw",
+	"redisstore": "internal/ratelimit/redisstore",
+	"ratelimit":  "internal/ratelimit", "hangup": "internal/hangup", "http1": "internal/http1", "gateway": "internal/gateway", "receipts": "internal/receipts", "receiptindex": "internal/receiptindex", "redact": "internal/redact", "identity": "internal/identity", "registry": "internal/registry", "rules": "internal/rules", "delegation": "internal/delegation", "oauth": "internal/oauth", "oidc": "internal/oidc", "architecture": "internal/architecture", "admin": "internal/admin", "config": "internal/config", "vault": "internal/vault", "store": "internal/store", "websocket": "internal/websocket", "agentgw": "cmd/agentgw",
 }
 
 const (

@@ -66,6 +66,16 @@ func (l *Link) Slow(by time.Duration) {
 	l.slow = by
 }
 
+// Drop ends all connections, and lets others be made.
+func (l *Link) Drop() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, c := range l.conns {
+		_ = c.Close()
+	}
+	l.conns = nil
+}
+
 // Cut has nothing pass, either way, with connections open, until Mend: what was sent
 // meanwhile comes then.
 func (l *Link) Cut() {

@@ -1,0 +1,73 @@
+package redisstore_test
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"agentgw/internal/drilltest"
+	"agentgw/internal/ratelimit"
+	"agentgw/internal/redistest"
+)
+
+// TestRepliesAreTheirOwn: on a way to Redis that is now fast, now slower than anybody
+// waits, also while a connection is made, and that breaks, each who asks gets his own answer or none: an
+// answer that came too late is nobody's (CVE-2025-29923).
+func TestRepliesAreTheirOwn(t *testing.T) {
+	const workers, wait = 64, 40 * time.Millisecond
+	link := redistest.Between(t, redistest.Start(t))
+	r := newReal(t, link.URL(), wait, ratelimit.PolicyClosed)
+	r.warm(t)
+	rule := ratelimit.NewRule("r", "requests", 87600*time.Hour, false)
+	own := func(w int) int64 { return int64(w+1) * 1_000_003 }
+	for w := range workers {
+		eventually(t, "each has counted his own number", func() bool {
+			if used, _ := r.limiter.Counted(rule, fmt.Sprint(w), 0); used > 0 { // or an answer was too late
+				return true
+			}
+			r.limiter.Admit(ratelimit.Charge{}, ratelimit.Admission{Service: ratelimit.NewService("s", 0),
+				Uses: []ratelimit.Use{{Rule: rule, Partition: fmt.Sprint(w), Count: own(w), Max: 1 << 40}}}, 0)
+			return false
+		})
+	}
+	most := int64(scaled(100_000))
+	var answered, others, unanswered atomic.Int64
+	var ended atomic.Bool
+	var weather, all sync.WaitGroup
+	weather.Go(func() {
+		for i := 0; !ended.Load(); i++ {
+			link.Slow([]time.Duration{0, wait * 9 / 10, 0, wait * 3 / 2, 0}[i%5])
+			time.Sleep(wait) // the way's own time, which nothing is asked of
+			if i%5 == 3 {
+				link.Drop()
+			}
+		}
+		link.Slow(0)
+	})
+	for w := range workers {
+		all.Go(func() {
+			for answered.Load() < most && others.Load() == 0 {
+				switch used, _ := r.limiter.Counted(rule, fmt.Sprint(w), 0); used {
+				case own(w):
+					answered.Add(1)
+				case 0:
+					unanswered.Add(1)
+					time.Sleep(time.Millisecond) // while it is away nobody waits, and this would spin
+				default:
+					others.Add(1)
+					t.Errorf("worker %d: %d, want %d", w, used, own(w))
+				}
+			}
+		})
+	}
+	all.Wait()
+	ended.Store(true)
+	weather.Wait()
+	if unanswered.Load() == 0 {
+		t.Error("no answer was ever too late")
+	}
+	drilltest.Row(t, "replies on a bad way to Redis", "64 asking, latency around the timeout, connections that break",
+		fmt.Sprintf("%d of %d answers were another's, %d came not in time", others.Load(), answered.Load()+others.Load(), unanswered.Load()), "0", others.Load() == 0)
+}
