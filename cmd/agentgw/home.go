@@ -20,7 +20,7 @@ import (
 type home struct {
 	settings *config.Settings
 	snapshot *registry.Snapshot // nil where there is no registry
-	store    *store.SQLite
+	store    *store.Store
 }
 
 // staticKey returns the registry's key of that id, or nil.

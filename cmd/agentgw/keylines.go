@@ -13,7 +13,7 @@ import (
 
 // keyLines are the keys of the store as they stand at now, and when any secret was
 // used last, by its digest.
-func keyLines(ctx context.Context, s *store.SQLite, now time.Time) (lines []admin.Key, uses map[[32]byte]time.Time, err error) {
+func keyLines(ctx context.Context, s *store.Store, now time.Time) (lines []admin.Key, uses map[[32]byte]time.Time, err error) {
 	keys, err := s.Keys(ctx)
 	if err != nil {
 		return nil, nil, err

@@ -79,7 +79,7 @@ func (c *cli) rotateKey(ctx context.Context, at home, id, grace string, asJSON b
 
 // rotate gives a stored key a new secret, and returns its text and until when the old
 // one is valid; the zero time is that it is no longer.
-func rotate(ctx context.Context, s *store.SQLite, id string, grace time.Duration, now time.Time) (text secret.Text, until time.Time, err error) {
+func rotate(ctx context.Context, s *store.Store, id string, grace time.Duration, now time.Time) (text secret.Text, until time.Time, err error) {
 	keys, err := s.Keys(ctx)
 	if err != nil {
 		return text, until, err

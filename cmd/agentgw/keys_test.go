@@ -82,7 +82,7 @@ func (b *bench) want(code int, args ...string) (stdout, stderr string) {
 	return stdout, stderr
 }
 
-func (b *bench) store() *store.SQLite {
+func (b *bench) store() *store.Store {
 	b.t.Helper()
 	s, err := store.Open(b.t.Context(), b.data)
 	if err != nil {

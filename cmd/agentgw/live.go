@@ -48,7 +48,7 @@ func newRules(settings *config.Settings, snapshot *registry.Snapshot) (rules, er
 type live struct {
 	started *config.Settings // as they were then; some are read at a start only
 	read    reader
-	store   *store.SQLite
+	store   *store.Store
 	vault   *vault.Vault
 	salts   *vault.Salts
 	kek     vault.KEK

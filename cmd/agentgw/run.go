@@ -41,7 +41,7 @@ type server struct {
 	clock    clockwork.Clock
 	replica  string
 
-	store     *store.SQLite
+	store     *store.Store
 	vault     *vault.Vault
 	tokens    *vault.Tokens
 	endpoints map[bool]*http.Transport // to token endpoints, by whether they may be private

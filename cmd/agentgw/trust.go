@@ -25,7 +25,7 @@ func (l *live) trust(ctx context.Context, r rules) error {
 // readTrust returns what delegations are verified by. An agent whose key was revoked
 // is gone, with all that was handed on through it; but not where the registry has a
 // key of that id. So is one whose key, or whose issuer, the registry has no more.
-func readTrust(ctx context.Context, s *store.SQLite, kek vault.KEK, snapshot *registry.Snapshot) (*delegation.Trust, error) {
+func readTrust(ctx context.Context, s *store.Store, kek vault.KEK, snapshot *registry.Snapshot) (*delegation.Trust, error) {
 	roots, err := vault.LoadRoots(ctx, s, kek)
 	if err != nil {
 		return nil, err

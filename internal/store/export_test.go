@@ -7,7 +7,7 @@ import (
 )
 
 // SetBusyTimeout is how long to wait for other processes from now on.
-func (s *SQLite) SetBusyTimeout(ctx context.Context, d time.Duration) error {
+func (s *Store) SetBusyTimeout(ctx context.Context, d time.Duration) error {
 	_, err := s.db.ExecContext(ctx, fmt.Sprintf("PRAGMA busy_timeout = %d", d.Milliseconds()))
 	return err
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // AddKey stores a new key. ErrExists: the id or the digest is taken.
-func (s *SQLite) AddKey(ctx context.Context, k Key) error {
+func (s *Store) AddKey(ctx context.Context, k Key) error {
 	lists := make([]string, 0, 3)
 	for _, list := range [][]string{k.Services, k.Actions, k.Users} {
 		b, err := json.Marshal(append([]string{}, list...))
@@ -23,13 +23,13 @@ func (s *SQLite) AddKey(ctx context.Context, k Key) error {
 		rps, burst = k.Limits.RPS, k.Limits.Burst
 	}
 	retiring, retiringEnd := k.Retiring.row()
-	err := s.change(ctx, func(tx *sql.Tx) error {
+	err := s.change(ctx, func(tx conn) error {
 		if err := untaken(ctx, tx, k.Digest); err != nil {
 			return err
 		}
-		r, err := tx.ExecContext(ctx, `INSERT INTO keys
-			(id, digest, services, actions, users, tenant, rps, burst, user, space, org, created_at, not_before, not_after, revoked_at, retiring, retiring_not_after)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
+		r, err := tx.exec(ctx, `INSERT INTO keys
+			(id, digest, services, actions, users, tenant, rps, burst, "user", space, org, created_at, not_before, not_after, revoked_at, retiring, retiring_not_after)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17) ON CONFLICT DO NOTHING`,
 			k.ID, k.Digest[:], lists[0], lists[1], lists[2], k.Tenant, rps, burst, k.User, k.Space, k.Org,
 			nanos(k.CreatedAt), nanos(k.NotBefore), nanos(k.NotAfter), nanos(k.RevokedAt), retiring, retiringEnd)
 		return changed(r, err, ErrExists)
@@ -41,26 +41,19 @@ func (s *SQLite) AddKey(ctx context.Context, k Key) error {
 }
 
 // Keys returns every key, revoked ones too, by id.
-func (s *SQLite) Keys(ctx context.Context) ([]Key, error) {
-	rows, err := s.db.QueryContext(ctx, `SELECT
-		id, digest, services, actions, users, tenant, rps, burst, user, space, org, created_at, not_before, not_after, revoked_at, retiring, retiring_not_after
-		FROM keys ORDER BY id`)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = rows.Close() }() // rows.Err has told by then
-	var keys []Key
-	for rows.Next() {
-		k, err := scanKey(rows)
+func (s *Store) Keys(ctx context.Context) ([]Key, error) {
+	return list(ctx, s, func(row scan) (Key, error) {
+		k, err := scanKey(row)
 		if err != nil {
-			return nil, fmt.Errorf("key %q: %w", k.ID, err)
+			err = fmt.Errorf("key %q: %w", k.ID, err)
 		}
-		keys = append(keys, k)
-	}
-	return keys, rows.Err()
+		return k, err
+	}, `SELECT
+		id, digest, services, actions, users, tenant, rps, burst, "user", space, org, created_at, not_before, not_after, revoked_at, retiring, retiring_not_after
+		FROM keys ORDER BY id`)
 }
 
-func scanKey(rows *sql.Rows) (Key, error) {
+func scanKey(row scan) (Key, error) {
 	var (
 		k                                       Key
 		digest                                  []byte
@@ -71,7 +64,7 @@ func scanKey(rows *sql.Rows) (Key, error) {
 		retiring                                []byte
 		retiringEnd                             int64
 	)
-	err := rows.Scan(&k.ID, &digest, &services, &actions, &users, &k.Tenant, &rps, &burst,
+	err := row(&k.ID, &digest, &services, &actions, &users, &k.Tenant, &rps, &burst,
 		&k.User, &k.Space, &k.Org, &createdAt, &notBefore, &notAfter, &revoked, &retiring, &retiringEnd)
 	if err != nil {
 		return k, err
@@ -106,9 +99,9 @@ func scanKey(rows *sql.Rows) (Key, error) {
 // RevokeKey marks a key as revoked at now. ErrNotFound: there is no such key. A
 // key that is revoked already stays revoked since when it was, and counts as
 // done.
-func (s *SQLite) RevokeKey(ctx context.Context, id string, now time.Time) error {
-	err := s.change(ctx, func(tx *sql.Tx) error {
-		r, err := tx.ExecContext(ctx, `UPDATE keys SET revoked_at = CASE revoked_at WHEN 0 THEN ? ELSE revoked_at END WHERE id = ?`, nanos(now), id)
+func (s *Store) RevokeKey(ctx context.Context, id string, now time.Time) error {
+	err := s.change(ctx, func(tx conn) error {
+		r, err := tx.exec(ctx, `UPDATE keys SET revoked_at = CASE revoked_at WHEN 0 THEN $1 ELSE revoked_at END WHERE id = $2`, nanos(now), id)
 		return changed(r, err, ErrNotFound)
 	})
 	if err != nil {

@@ -15,10 +15,10 @@ import (
 // ErrNotFound: there is no such key. ErrRevoked: it was revoked. ErrTwoSecrets: an
 // older secret is valid still, and this one was to be as well. ErrExists: the digest
 // is taken.
-func (s *SQLite) RotateKey(ctx context.Context, id string, digest [32]byte, now, until time.Time) error {
-	err := s.change(ctx, func(tx *sql.Tx) error {
+func (s *Store) RotateKey(ctx context.Context, id string, digest [32]byte, now, until time.Time) error {
+	err := s.change(ctx, func(tx conn) error {
 		var revokedAt, retiringEnd int64
-		err := tx.QueryRowContext(ctx, `SELECT revoked_at, retiring_not_after FROM keys WHERE id = ?`, id).Scan(&revokedAt, &retiringEnd)
+		err := tx.row(ctx, `SELECT revoked_at, retiring_not_after FROM keys WHERE id = $1`, id)(&revokedAt, &retiringEnd)
 		stays := until.After(now)
 		switch {
 		case errors.Is(err, sql.ErrNoRows):
@@ -33,15 +33,15 @@ func (s *SQLite) RotateKey(ctx context.Context, id string, digest [32]byte, now,
 		if err := untaken(ctx, tx, digest); err != nil {
 			return err
 		}
-		_, err = tx.ExecContext(ctx, `DELETE FROM secret_uses WHERE digest = (SELECT retiring FROM keys WHERE id = ?)`, id)
+		_, err = tx.exec(ctx, `DELETE FROM secret_uses WHERE digest = (SELECT retiring FROM keys WHERE id = $1)`, id)
 		if err != nil {
 			return err
 		}
 		if !stays {
-			_, err = tx.ExecContext(ctx, `UPDATE keys SET digest = ?, retiring = NULL, retiring_not_after = 0 WHERE id = ?`, digest[:], id)
+			_, err = tx.exec(ctx, `UPDATE keys SET digest = $1, retiring = NULL, retiring_not_after = 0 WHERE id = $2`, digest[:], id)
 			return err
 		}
-		_, err = tx.ExecContext(ctx, `UPDATE keys SET digest = ?, retiring = digest, retiring_not_after = ? WHERE id = ?`, digest[:], nanos(until), id)
+		_, err = tx.exec(ctx, `UPDATE keys SET digest = $1, retiring = digest, retiring_not_after = $2 WHERE id = $3`, digest[:], nanos(until), id)
 		return err
 	})
 	if err != nil {
@@ -52,9 +52,9 @@ func (s *SQLite) RotateKey(ctx context.Context, id string, digest [32]byte, now,
 
 // untaken is ErrExists where some key has the digest, as its newest secret's or its
 // older one's: who has it would be two callers.
-func untaken(ctx context.Context, tx *sql.Tx, digest [32]byte) error {
+func untaken(ctx context.Context, tx conn, digest [32]byte) error {
 	var n int
-	err := tx.QueryRowContext(ctx, `SELECT count(*) FROM keys WHERE digest = ?1 OR retiring = ?1`, digest[:]).Scan(&n)
+	err := tx.row(ctx, `SELECT count(*) FROM keys WHERE digest = $1 OR retiring = $1`, digest[:])(&n)
 	if err == nil && n > 0 {
 		return ErrExists
 	}

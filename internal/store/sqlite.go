@@ -16,21 +16,13 @@ import (
 // FileName is the database's name in the data folder.
 const FileName = "state.db"
 
-// SQLite is the embedded store: one file that several processes may have open
-// at once. Safe for concurrent use.
-type SQLite struct {
-	db *sql.DB
-	// generation is asked for every second: to parse it anew each time was half
-	// of what an idle gateway did.
-	generation *sql.Stmt
-}
-
-// Open opens folder/state.db, making the folder (mode 0700) and the file (0600)
-// where they are missing, and brings its tables up to date.
+// Open opens the embedded store: folder/state.db, one file that several processes may
+// have open at once. It makes the folder (mode 0700) and the file (0600) where they are
+// missing, and brings its tables up to date.
 //
 // It returns an error that names the file, and is ErrNewer if the file is ahead
 // of this program.
-func Open(ctx context.Context, folder string) (*SQLite, error) {
+func Open(ctx context.Context, folder string) (*Store, error) {
 	folder, err := filepath.Abs(folder)
 	if err != nil {
 		return nil, err
@@ -47,18 +39,15 @@ func Open(ctx context.Context, folder string) (*SQLite, error) {
 	// done in Go, in order, rather than in the library by trying again; the
 	// few reads there are cost less than a second pool.
 	db.SetMaxOpenConns(1)
-	if err := migrate(ctx, db); err != nil {
+	if err := migrateSQLite(ctx, db); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, errors.Join(err, db.Close()))
 	}
 	generation, err := db.PrepareContext(ctx, `SELECT generation FROM meta`)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, errors.Join(err, db.Close()))
 	}
-	return &SQLite{db: db, generation: generation}, nil
+	return &Store{db: db, generation: generation, engine: engine{clean: cleanFiles}}, nil
 }
-
-// Close closes the file. Nothing that was acknowledged is lost without it.
-func (s *SQLite) Close() error { return errors.Join(s.generation.Close(), s.db.Close()) }
 
 // dataSource spells the path as a URI, since a '?' or '%' in it would be
 // taken for a part of one.
@@ -92,32 +81,4 @@ func makeFile(folder, path string) error {
 		}
 	}
 	return errors.Join(err, f.Close())
-}
-
-// change runs do in a transaction that also moves the generation.
-func (s *SQLite) change(ctx context.Context, do func(tx *sql.Tx) error) error {
-	tx, err := s.db.BeginTx(ctx, nil)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = tx.Rollback() }() // says ErrTxDone after Commit
-	if err := do(tx); err != nil {
-		return err
-	}
-	if _, err := tx.ExecContext(ctx, `UPDATE meta SET generation = generation + 1`); err != nil {
-		return err
-	}
-	return tx.Commit()
-}
-
-// changed turns a statement that touched no row into the error none.
-func changed(result sql.Result, err, none error) error {
-	if err != nil {
-		return err
-	}
-	n, err := result.RowsAffected()
-	if err == nil && n == 0 {
-		return none
-	}
-	return err
 }

@@ -41,7 +41,7 @@ func TestSQLite(t *testing.T) {
 	})
 }
 
-func open(t *testing.T, folder string) *store.SQLite {
+func open(t *testing.T, folder string) *store.Store {
 	t.Helper()
 	s, err := store.Open(t.Context(), folder)
 	if err != nil {

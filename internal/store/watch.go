@@ -12,8 +12,14 @@ import (
 const DefaultPoll = time.Second
 
 // Generation returns the number of changes made so far.
-func (s *SQLite) Generation(ctx context.Context) (generation int64, err error) {
-	err = s.generation.QueryRowContext(ctx).Scan(&generation)
+func (s *Store) Generation(ctx context.Context) (generation int64, err error) {
+	ctx, cancel := within(ctx, s.engine.changing)
+	defer cancel()
+	if s.generation != nil {
+		err = s.generation.QueryRowContext(ctx).Scan(&generation)
+	} else {
+		err = s.db.QueryRowContext(ctx, `SELECT generation FROM meta`).Scan(&generation)
+	}
 	return generation, err
 }
 
@@ -27,7 +33,7 @@ func (s *SQLite) Generation(ctx context.Context) (generation int64, err error) {
 // stays known, but a revocation would go unseen, so somebody must be told. Both
 // are called from this goroutine, one at a time; a change during a call is seen
 // at the next look.
-func (s *SQLite) Watch(ctx context.Context, clock clockwork.Clock, every time.Duration, onChange func(generation int64) error, onError func(error)) {
+func (s *Store) Watch(ctx context.Context, clock clockwork.Clock, every time.Duration, onChange func(generation int64) error, onError func(error)) {
 	if every <= 0 {
 		every = DefaultPoll
 	}

@@ -18,7 +18,7 @@ import (
 )
 
 // linked is a bank whose mail service hands out tokens for codes, and links to it.
-func linked(t *testing.T) (*bank, *vault.Links, *idp, *store.SQLite) {
+func linked(t *testing.T) (*bank, *vault.Links, *idp, *store.Store) {
 	t.Helper()
 	p, s := newIDP(t), openStore(t, t.TempDir())
 	b := connected(t, s, p)

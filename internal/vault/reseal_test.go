@@ -128,7 +128,7 @@ func TestRowsOfAnotherPerson(t *testing.T) {
 }
 
 // ofBefore is a store as the program left it that had one data key for everybody.
-func ofBefore(t *testing.T) (*store.SQLite, vault.KEK) {
+func ofBefore(t *testing.T) (*store.Store, vault.KEK) {
 	t.Helper()
 	folder := t.TempDir()
 	packed, err := os.Open("testdata/before-owners/state.db.gz")
@@ -218,7 +218,7 @@ func TestWhatAnEarlierProgramSealed(t *testing.T) {
 
 // cutShort is a store whose process dies with the nth change: before it, or behind it.
 type cutShort struct {
-	*store.SQLite
+	*store.Store
 	left   int
 	behind bool
 }
@@ -238,11 +238,11 @@ func (c *cutShort) cut(do func() error) error {
 }
 
 func (c *cutShort) AddDataKey(ctx context.Context, k store.DataKey) error {
-	return c.cut(func() error { return c.SQLite.AddDataKey(ctx, k) })
+	return c.cut(func() error { return c.Store.AddDataKey(ctx, k) })
 }
 
 func (c *cutShort) ResealCredential(ctx context.Context, was string, row store.Credential, by store.DataKey) error {
-	return c.cut(func() error { return c.SQLite.ResealCredential(ctx, was, row, by) })
+	return c.cut(func() error { return c.Store.ResealCredential(ctx, was, row, by) })
 }
 
 // TestBrokenOffWhileSealingAnew: wherever it ends, all opens, and another one does the
@@ -307,7 +307,7 @@ func TestWhatDoesNotOpenIsPassedOver(t *testing.T) {
 
 // tampered is a store whose rows are read as others than they are.
 type tampered struct {
-	*store.SQLite
+	*store.Store
 	rows []store.Credential
 }
 
@@ -317,15 +317,15 @@ func (s tampered) Credentials(context.Context) ([]store.Credential, error) { ret
 // token endpoint is asked takes nothing from the new token, for which the old one was
 // spent.
 func TestATokenIsNotLostWhileItIsSealedAnew(t *testing.T) {
-	for name, meanwhile := range map[string]func(s *store.SQLite) error{
-		"sealed anew, of an earlier program": func(s *store.SQLite) error {
+	for name, meanwhile := range map[string]func(s *store.Store) error{
+		"sealed anew, of an earlier program": func(s *store.Store) error {
 			done, err := vault.Reseal(context.Background(), s, kekOf(t, "0"), noon)
 			if err == nil && done != 1 {
 				err = fmt.Errorf("%d were", done)
 			}
 			return err
 		},
-		"its key wrapped anew": func(s *store.SQLite) error { // by the same key, as a rewrap and one back would
+		"its key wrapped anew": func(s *store.Store) error { // by the same key, as a rewrap and one back would
 			keys, err := s.DataKeys(context.Background())
 			if err != nil {
 				return err

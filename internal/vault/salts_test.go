@@ -96,7 +96,7 @@ func TestSalts(t *testing.T) {
 
 // opening is a store that counts who asks it, and can be made to fail.
 type opening struct {
-	*store.SQLite
+	*store.Store
 	mu    sync.Mutex
 	asked int
 	err   error
@@ -120,7 +120,7 @@ func (o *opening) ParamsKeys(ctx context.Context) ([]store.ParamsKey, error) {
 	if err := o.ask(); err != nil {
 		return nil, err
 	}
-	return o.SQLite.ParamsKeys(ctx)
+	return o.Store.ParamsKeys(ctx)
 }
 
 func (o *opening) AddParamsKeys(ctx context.Context, keys ...store.ParamsKey) error {
@@ -130,13 +130,13 @@ func (o *opening) AddParamsKeys(ctx context.Context, keys ...store.ParamsKey) er
 	if o.late != nil {
 		o.late()
 	}
-	return o.SQLite.AddParamsKeys(ctx, keys...)
+	return o.Store.AddParamsKeys(ctx, keys...)
 }
 
 // TestSaltsAskTheStoreOnce: a crowd at a new tenant makes one key, and from then on
 // the store is not asked and may be gone.
 func TestSaltsAskTheStoreOnce(t *testing.T) {
-	o := &opening{SQLite: openStore(t, t.TempDir())}
+	o := &opening{Store: openStore(t, t.TempDir())}
 	salts := loadSalts(t, o)
 	o.asked = 0
 	var wg sync.WaitGroup
@@ -164,7 +164,7 @@ func TestSaltsAskTheStoreOnce(t *testing.T) {
 // are gathered, and have their keys in one step; if that fails, each is told, and has
 // its key when the store is back.
 func TestManyNewTenantsWaitForTheStoreOnce(t *testing.T) {
-	o := &opening{SQLite: openStore(t, t.TempDir())}
+	o := &opening{Store: openStore(t, t.TempDir())}
 	salts := loadSalts(t, o)
 	const tenants = 100
 	asked := func(failing error) (int, int64) {
@@ -233,7 +233,7 @@ func TestSaltAllocates(t *testing.T) {
 // the other made.
 func TestTwoProcessesHaveOneKey(t *testing.T) {
 	folder := t.TempDir()
-	o := &opening{SQLite: openStore(t, folder)}
+	o := &opening{Store: openStore(t, folder)}
 	here, there := loadSalts(t, o), loadSalts(t, openStore(t, folder))
 	var theirs salt
 	o.late = func() { theirs, _ = saltOf(t, there, "tenant:acme", "r") }
@@ -335,7 +335,7 @@ func TestParamsKeysThatWereTouched(t *testing.T) {
 }
 
 type touched struct {
-	*store.SQLite
+	*store.Store
 	key store.ParamsKey
 }
 
@@ -408,7 +408,7 @@ func TestAPINIsNotGuessed(t *testing.T) {
 // TestSaltsTellOfAStoreThatIsFull: once when keys can be kept no more and once when
 // they can again, however many ask; and who has a key is none the worse for it.
 func TestSaltsTellOfAStoreThatIsFull(t *testing.T) {
-	o := &opening{SQLite: openStore(t, t.TempDir())}
+	o := &opening{Store: openStore(t, t.TempDir())}
 	salts := loadSalts(t, o)
 	var told []bool
 	salts.Changed = func(err error) { told = append(told, err == nil) }

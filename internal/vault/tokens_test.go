@@ -341,7 +341,7 @@ func TestARefusalForGood(t *testing.T) {
 
 // unwell is a store that can be made to fail when a credential is put.
 type unwell struct {
-	*store.SQLite
+	*store.Store
 	fail atomic.Bool
 	puts atomic.Int64
 }
@@ -351,14 +351,14 @@ func (u *unwell) PutCredential(ctx context.Context, c store.Credential, by store
 	if u.fail.Load() {
 		return errors.New("the disk is full")
 	}
-	return u.SQLite.PutCredential(ctx, c, by)
+	return u.Store.PutCredential(ctx, c, by)
 }
 
 // TestANewTokenIsStoredBeforeItIsUsed: while the store fails nobody has it, the store
 // is tried again, and the endpoint is not.
 func TestANewTokenIsStoredBeforeItIsUsed(t *testing.T) {
 	p := newIDP(t)
-	s := &unwell{SQLite: openStore(t, t.TempDir())}
+	s := &unwell{Store: openStore(t, t.TempDir())}
 	b := connected(t, s, p)
 	b.mustSend(t, p, "a1")
 	s.fail.Store(true)
@@ -407,7 +407,7 @@ func TestANewTokenIsStoredBeforeItIsUsed(t *testing.T) {
 // show the refresh token that was spent for it.
 func TestNobodyAsksWhileATokenWaitsForTheStore(t *testing.T) {
 	p := newIDP(t)
-	s := &unwell{SQLite: openStore(t, t.TempDir())}
+	s := &unwell{Store: openStore(t, t.TempDir())}
 	b := connected(t, s, p)
 	b.mustSend(t, p, "a1")
 	b.clock.Advance(time.Hour)

@@ -28,7 +28,7 @@ var bearerPerUser = vault.Form{Type: vault.TypeBearer, PerUser: true}
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func openStore(t *testing.T, folder string) *store.SQLite {
+func openStore(t *testing.T, folder string) *store.Store {
 	t.Helper()
 	s, err := store.Open(t.Context(), folder)
 	if err != nil {

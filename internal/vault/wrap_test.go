@@ -87,7 +87,7 @@ func TestAnotherVaultKey(t *testing.T) {
 }
 
 // overtaken is a store in which another process is always first to wrap a key anew.
-type overtaken struct{ *store.SQLite }
+type overtaken struct{ *store.Store }
 
 func (overtaken) RewrapDataKey(context.Context, string, store.DataKey) error {
 	return store.ErrConflict

@@ -1,0 +1,105 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"time"
+)
+
+// Store is the state in one database: Open's, a file that processes of one machine
+// share, or OpenPostgres'. What holds of one holds of the other; each statement stands
+// once. Safe for concurrent use.
+type Store struct {
+	db     *sql.DB
+	engine engine
+	// generation is asked for every second: to parse it anew each time was half
+	// of what an idle gateway did. nil: the driver remembers statements itself.
+	generation *sql.Stmt
+}
+
+// engine is in what one database differs from the other. The SQL does not: both take $1,
+// "user" in quotes (a word of PostgreSQL's own), ON CONFLICT with what conflicts, and
+// RETURNING.
+type engine struct {
+	begin *sql.TxOptions
+	// lock has a transaction wait until it is the only one, so that what it reads
+	// stays true until it ends; "": a transaction is that from its beginning.
+	lock string
+	// How long a change, and the reading of a whole table, may take; 0: as long as
+	// the caller waits.
+	changing, reading time.Duration
+	// kept and told make a text into one that the database can keep, and back.
+	kept, told func(string) string
+	// clean takes what was removed out of the database's files.
+	clean func(ctx context.Context, db *sql.DB) error
+}
+
+// within bounds what is asked of the database; 0 is no bound.
+func within(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
+	if most == 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, most)
+}
+
+// transact runs do in a transaction, of which there is one at a time, whoever has the
+// database open. What do changed is kept if it returns nil, and lasts then.
+func (s *Store) transact(ctx context.Context, do func(tx conn) error) error {
+	ctx, cancel := within(ctx, s.engine.changing)
+	defer cancel()
+	begun, err := s.db.BeginTx(ctx, s.engine.begin)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = begun.Rollback() }() // says ErrTxDone after Commit
+	tx := conn{begun, &s.engine}
+	if s.engine.lock != "" {
+		if _, err := tx.exec(ctx, s.engine.lock); err != nil {
+			return err
+		}
+	}
+	if err := do(tx); err != nil {
+		return err
+	}
+	return begun.Commit()
+}
+
+// change is transact for what others have to act on: it moves the generation.
+func (s *Store) change(ctx context.Context, do func(tx conn) error) error {
+	return s.transact(ctx, func(tx conn) error {
+		if err := do(tx); err != nil {
+			return err
+		}
+		_, err := tx.exec(ctx, `UPDATE meta SET generation = generation + 1`)
+		return err
+	})
+}
+
+// once runs one statement that is its own transaction, and needs no other to wait. It is
+// none where that touches no row.
+func (s *Store) once(ctx context.Context, none error, statement string, args ...any) error {
+	ctx, cancel := within(ctx, s.engine.changing)
+	defer cancel()
+	r, err := conn{s.db, &s.engine}.exec(ctx, statement, args...)
+	return changed(r, err, none)
+}
+
+// changed turns a statement that touched no row into the error none.
+func changed(result sql.Result, err, none error) error {
+	if err != nil || none == nil {
+		return err
+	}
+	n, err := result.RowsAffected()
+	if err == nil && n == 0 {
+		return none
+	}
+	return err
+}
+
+// Close lets the database go. Nothing that was acknowledged is lost without it.
+func (s *Store) Close() error {
+	if s.generation != nil {
+		_ = s.generation.Close() // which closing the database does as well
+	}
+	return s.db.Close()
+}
