@@ -2,10 +2,12 @@ package gateway_test
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -95,6 +97,17 @@ func TestAnswersToWhoAsks(t *testing.T) {
 			}
 			_, _ = io.WriteString(c, "0\r\n\r\n")
 		}, 417, strings.Repeat("n", 200_000), 0, 0, receipts.Complete},
+		"a refusal of two parts": {func(c net.Conn, r *bufio.Reader) {
+			_, _ = io.WriteString(c, "HTTP/1.1 417 No\r\nContent-Length: 4\r\n\r\nno")
+			// By now the transport would have the body. What it is told then must not
+			// have it end the connection, of which the answer is not read yet.
+			_ = c.SetReadDeadline(time.Now().Add(300 * time.Millisecond))
+			if _, err := r.ReadByte(); !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("between two parts of its answer the service reads: %v", err)
+			}
+			_ = c.SetReadDeadline(time.Time{})
+			_, _ = io.WriteString(c, "no")
+		}, 417, "nono", 0, 0, receipts.Complete},
 		"a refusal and the end": {says("HTTP/1.1 417 No\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno"), 417, "no", 0, 0, receipts.Complete},
 		"yes, twice": {func(c net.Conn, r *bufio.Reader) {
 			_, _ = io.WriteString(c, "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n")

@@ -659,7 +659,14 @@ func TestLateReceipts(t *testing.T) {
 				if !slices.Equal(written, kinds) {
 					t.Errorf("the log has %v, want %v", written, kinds)
 				}
-				if last := w.ledger.all()[len(kinds)-1]; from == receipts.KindIntent && !allow && (last.Code != "receipt_unavailable" || last.Status != 503) {
+				// The outcome is of a refusal that went out whole, and without the service,
+				// if it has a code; else of an answer of the service's.
+				last := w.ledger.all()[len(kinds)-1]
+				code, answered := "", 200
+				if from == receipts.KindIntent && !allow {
+					code, answered = "receipt_unavailable", 503
+				}
+				if from != receipts.KindRefusal && (last.Code != code || last.Status != answered || last.Ending != receipts.Complete) {
 					t.Errorf("how it ended: %+v", last)
 				}
 			})

@@ -13,8 +13,13 @@ import (
 // once is the sending of one request. An http.Transport sends some again by itself: over
 // HTTP/1 safe ones and those with an Idempotency-Key, when a kept connection dies under them,
 // and over HTTP/2 all without a body, when the service refuses the stream or goes away. Here
-// an attempt may follow another only while no whole header has gone out, so that no service
-// can have taken what went out for a request.
+// an attempt may follow another only while no whole header has gone out.
+//
+// Of a header that is larger than the transport's buffer a part may have gone out then, and
+// goes out again on another connection. No service has processed that part: a request begins
+// to be one with the end of its header (RFC 9112, section 2.2; RFC 9113, section 4.3), and the
+// last byte of it stays in the buffer until WroteHeaders has been told. What became of the
+// part is the end of a connection, which says that there was no request (RFC 9112, section 8).
 //
 // A body that cannot be had twice would have the transport do the same, but one is announced:
 // over HTTP/2 the header would not be the request's end.
