@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"errors"
-	"iter"
 	"sync/atomic"
 	"time"
 
@@ -35,27 +34,6 @@ type view struct {
 	rules    *rules.Set
 	windows  []*ratelimit.Rule // of each of the rules
 	caps     *ratelimit.Caps
-}
-
-// dated is a limit and since when it has been in force, in the limiter's time.
-type dated struct {
-	ratelimit.Limit
-	since int64
-}
-
-// account is what the calls of one key are charged to, or of one caller of an open
-// service.
-type account struct {
-	key    *ratelimit.Ref
-	caller *ratelimit.Ref // of an open service; nil for all others, and where the limit is off
-	// principals have a tenant of their own, and all other calls are charged to
-	// tenant; see identity.Key.TenantOf for who is who.
-	principals map[string]*ratelimit.Ref
-	tenant     *ratelimit.Ref // nil for callers of open services
-	table      ratelimit.Table
-	// buckets are the key's at each service that has a rate, by the service's
-	// number; made when they are first used, as most never are.
-	buckets []atomic.Pointer[ratelimit.Ref]
 }
 
 // service is the limits of one service.
@@ -242,123 +220,4 @@ func newView(settings *config.Settings, snapshot *registry.Snapshot, effective *
 	}
 	v.caps = v.inForce()
 	return v, errors.Join(problems...)
-}
-
-// limited is whom a limit is for: a partition key, or, of the buckets of all keys
-// at a service, the service.
-type limited struct {
-	table ratelimit.Table
-	kind  ratelimit.Kind
-	name  string
-}
-
-// limits are those that there are.
-func (v *view) limits() map[limited]dated {
-	limits := map[limited]dated{{ratelimit.Addresses, ratelimit.KindAddress, ""}: v.failures}
-	for r := range v.refs() {
-		limits[of(r)] = dated{r.Limit(), r.Since()}
-	}
-	for name, s := range v.services {
-		limits[limited{ratelimit.Registered, ratelimit.KindService, name}] = s.limit
-		limits[limited{ratelimit.Callers, ratelimit.KindService, name}] = s.limit
-		limits[limited{ratelimit.OpenCallers, ratelimit.KindService, name}] = s.limit
-	}
-	limits[limited{ratelimit.Callers, ratelimit.KindCaller, ""}] = v.callers
-	limits[limited{ratelimit.OpenCallers, ratelimit.KindCaller, ""}] = v.callers
-	limits[limited{ratelimit.Callers, ratelimit.KindKey, ""}] = dated{Limit: v.holders.key}
-	limits[limited{ratelimit.Callers, ratelimit.KindTenant, ""}] = dated{Limit: v.holders.tenant}
-	return limits
-}
-
-// date notes since when each limit has been in force: it is a new one if it was
-// another before.
-func (v *view) date(was map[limited]dated, now int64) {
-	since := func(of limited, l ratelimit.Limit) int64 {
-		if before, ok := was[of]; ok && before.Limit == l {
-			return before.since
-		}
-		return now
-	}
-	v.failures.since = since(limited{ratelimit.Addresses, ratelimit.KindAddress, ""}, v.failures.Limit)
-	v.callers.since = since(limited{ratelimit.OpenCallers, ratelimit.KindCaller, ""}, v.callers.Limit)
-	for r := range v.refs() {
-		r.From(since(of(r), r.Limit()))
-	}
-	for name, s := range v.services {
-		s.limit.since = since(limited{ratelimit.Registered, ratelimit.KindService, name}, s.limit.Limit)
-	}
-}
-
-func of(r *ratelimit.Ref) limited { return limited{ratelimit.Registered, r.Kind(), r.Partition()} }
-
-// refs are those of keys and tenants, some more than once.
-func (v *view) refs() iter.Seq[*ratelimit.Ref] {
-	return func(yield func(*ratelimit.Ref) bool) {
-		for _, r := range v.named {
-			if !yield(r) {
-				return
-			}
-		}
-		for i := range v.accounts {
-			a := &v.accounts[i]
-			if !yield(a.key) || !yield(a.tenant) {
-				return
-			}
-			for _, r := range a.principals {
-				if !yield(r) {
-					return
-				}
-			}
-		}
-	}
-}
-
-// account is what the calls of k are charged to.
-func (v *view) account(k *identity.Key) *account {
-	if k.Open != "" {
-		return v.accountOfOpenCaller(k)
-	}
-	if k.Issuer != "" {
-		return v.accountOfHolder(k)
-	}
-	return &v.accounts[k.Number()]
-}
-
-// tenant is a tenant's namesake under the cap that it has in v; nil where it has none.
-func (v *view) tenant(r *ratelimit.Ref) *ratelimit.Ref {
-	if isHolder(r.Partition()) {
-		return v.tenantOfHolders(r.Partition())
-	}
-	return v.tenants[r.Partition()]
-}
-
-// pays is the name of whom a call on behalf of principal is charged to; "" for nobody.
-func (a *account) pays(principal string) string {
-	if t := a.of(principal); t != nil {
-		return t.Partition()
-	}
-	return ""
-}
-
-// of is the tenant that a call on behalf of principal is charged to, or nil.
-func (a *account) of(principal string) *ratelimit.Ref {
-	if t := a.principals[principal]; t != nil {
-		return t
-	}
-	return a.tenant
-}
-
-// at is the bucket of key, whose account this is, at s; nil where s has no rate.
-func (a *account) at(s *service, key *identity.Key) *ratelimit.Ref {
-	if s.limit.Unlimited() {
-		return nil
-	}
-	place := &a.buckets[s.number]
-	r := place.Load()
-	if r == nil {
-		// Two calls may make two: they are of one bucket.
-		r = ratelimit.NewRef(a.table, ratelimit.KindService, ratelimit.ServiceBucket(key.ID, s.name), s.limit.Limit).From(s.limit.since)
-		place.Store(r)
-	}
-	return r
 }
