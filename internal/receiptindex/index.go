@@ -7,9 +7,9 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
 
+	"agentgw/internal/pgaddr"
 	"agentgw/internal/receipts"
 )
 
@@ -26,9 +26,9 @@ type Index struct{ db *sql.DB }
 // Open returns the index in the database at url (postgres://...). It connects when it is asked
 // for something, so that the database need not be there yet. The error never holds the url.
 func Open(url string) (*Index, error) {
-	config, err := pgx.ParseConfig(url)
+	config, err := pgaddr.Parse(url)
 	if err != nil {
-		return nil, errors.New("is not the address of a PostgreSQL: postgres://user:password@host:port/database")
+		return nil, err
 	}
 	db := stdlib.OpenDB(*config)
 	db.SetMaxOpenConns(4) // one ships, the others are for lists

@@ -42,13 +42,13 @@ func (c conn) each(ctx context.Context, read func(scan) error, statement string,
 
 // list reads a whole table, in the order of the statement.
 func list[T any](ctx context.Context, s *Store, read func(scan) (T, error), statement string) (all []T, err error) {
-	ctx, cancel := within(ctx, s.engine.reading)
-	defer cancel()
-	err = conn{s.db, &s.engine}.each(ctx, func(row scan) error {
-		one, err := read(row)
-		all = append(all, one)
-		return err
-	}, statement)
+	err = s.ask(ctx, s.engine.reading, func(ctx context.Context, c conn) error {
+		return c.each(ctx, func(row scan) error {
+			one, err := read(row)
+			all = append(all, one)
+			return err
+		}, statement)
+	})
 	if err != nil {
 		return nil, err
 	}

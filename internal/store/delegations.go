@@ -16,7 +16,7 @@ const RootsKept = 2
 // those that are more than RootsKept. after is the newest root that the caller knows,
 // "" for none. ErrConflict: there is a newer one; read again.
 func (s *Store) AddRoot(ctx context.Context, r Root, after string) error {
-	err := s.change(ctx, func(tx conn) error {
+	err := s.change(ctx, func(ctx context.Context, tx conn) error {
 		var newest string
 		err := tx.row(ctx, `SELECT id FROM delegation_roots ORDER BY rowid DESC LIMIT 1`)(&newest)
 		if err != nil && !errors.Is(err, sql.ErrNoRows) {
@@ -57,7 +57,7 @@ const RevocationsKept = 7 * 24 * time.Hour
 // it decides nothing any more. Of a token that was revoked before, nothing changes; of
 // an agent or a user the later time counts.
 func (s *Store) RevokeDelegations(ctx context.Context, r Revocation) error {
-	err := s.change(ctx, func(tx conn) error {
+	err := s.change(ctx, func(ctx context.Context, tx conn) error {
 		_, err := tx.exec(ctx, `INSERT INTO revocations (kind, name, revoked_at) VALUES ($1, $2, $3)
 			ON CONFLICT (kind, name) DO UPDATE SET revoked_at = excluded.revoked_at
 			WHERE revocations.kind <> 'token' AND revocations.revoked_at < excluded.revoked_at`,

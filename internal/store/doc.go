@@ -13,7 +13,8 @@
 // Nothing in the store is readable as a secret: a key is its SHA-256, a
 // credential is sealed by package vault, which also wraps its data keys.
 //
-// What an implementation owes its users is the suite in storetest.
+// It stands in a file of SQLite, for the processes of one machine, or in PostgreSQL, for
+// those of many. What either owes its users is the suite in storetest.
 package store
 
 import (

@@ -23,7 +23,7 @@ func (s *Store) AddKey(ctx context.Context, k Key) error {
 		rps, burst = k.Limits.RPS, k.Limits.Burst
 	}
 	retiring, retiringEnd := k.Retiring.row()
-	err := s.change(ctx, func(tx conn) error {
+	err := s.change(ctx, func(ctx context.Context, tx conn) error {
 		if err := untaken(ctx, tx, k.Digest); err != nil {
 			return err
 		}
@@ -100,7 +100,7 @@ func scanKey(row scan) (Key, error) {
 // key that is revoked already stays revoked since when it was, and counts as
 // done.
 func (s *Store) RevokeKey(ctx context.Context, id string, now time.Time) error {
-	err := s.change(ctx, func(tx conn) error {
+	err := s.change(ctx, func(ctx context.Context, tx conn) error {
 		r, err := tx.exec(ctx, `UPDATE keys SET revoked_at = CASE revoked_at WHEN 0 THEN $1 ELSE revoked_at END WHERE id = $2`, nanos(now), id)
 		return changed(r, err, ErrNotFound)
 	})

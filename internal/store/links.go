@@ -29,14 +29,15 @@ func (s *Store) TakeLink(ctx context.Context, digest [32]byte, now time.Time) (L
 }
 
 func (s *Store) link(ctx context.Context, statement string, digest [32]byte, now time.Time) (Link, error) {
-	ctx, cancel := within(ctx, s.engine.changing)
-	defer cancel()
 	l := Link{Digest: digest}
-	var expires int64
-	err := conn{s.db, &s.engine}.row(ctx, statement, digest[:], nanos(now))(&l.Service, &l.User, &expires)
+	err := s.ask(ctx, s.engine.changing, func(ctx context.Context, c conn) error {
+		var expires int64
+		err := c.row(ctx, statement, digest[:], nanos(now))(&l.Service, &l.User, &expires)
+		l.ExpiresAt = at(expires)
+		return err
+	})
 	if errors.Is(err, sql.ErrNoRows) {
 		return Link{}, ErrNotFound
 	}
-	l.ExpiresAt = at(expires)
 	return l, err
 }

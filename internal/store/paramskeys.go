@@ -20,7 +20,7 @@ var ErrTraces = errors.New("removed, but its bytes may still be in the files of 
 // finds it or is told ErrExists.
 func (s *Store) AddParamsKeys(ctx context.Context, keys ...ParamsKey) error {
 	var had []string
-	err := s.transact(ctx, func(tx conn) error {
+	err := s.transact(ctx, func(ctx context.Context, tx conn) error {
 		for _, k := range keys {
 			r, err := tx.exec(ctx, `INSERT INTO params_keys (id, tenant, wrapper, wrapped, created_at, removed_at)
 				VALUES ($1, $2, $3, $4, $5, 0) ON CONFLICT DO NOTHING`, k.ID, k.Tenant, k.Wrapper, k.Wrapped, nanos(k.CreatedAt))
@@ -58,7 +58,7 @@ func (s *Store) ParamsKeys(ctx context.Context) ([]ParamsKey, error) {
 // the same. ErrTraces: removed, and not cleaned.
 func (s *Store) RemoveParamsKey(ctx context.Context, tenant string, now time.Time) (ParamsKey, error) {
 	k := ParamsKey{Tenant: tenant, RemovedAt: now}
-	err := s.change(ctx, func(tx conn) error {
+	err := s.change(ctx, func(ctx context.Context, tx conn) error {
 		var created int64
 		err := tx.row(ctx, `UPDATE params_keys SET wrapped = NULL, removed_at = $1 WHERE tenant = $2 AND removed_at = 0
 			RETURNING id, wrapper, created_at`, nanos(now), tenant)(&k.ID, &k.Wrapper, &created)
@@ -68,7 +68,7 @@ func (s *Store) RemoveParamsKey(ctx context.Context, tenant string, now time.Tim
 		k.CreatedAt = at(created)
 		return err
 	})
-	if err == nil || errors.Is(err, ErrNotFound) {
+	if s.engine.clean != nil && (err == nil || errors.Is(err, ErrNotFound)) {
 		err = errors.Join(err, s.engine.clean(ctx, s.db))
 	}
 	if err != nil {

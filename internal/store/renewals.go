@@ -7,7 +7,7 @@ import (
 
 // ClaimRenewal makes owner the one who may renew a credential's tokens until that
 // time, or longer if it is already. ErrConflict: another is, whose time is not over
-// at now. Times are those of processes that share a clock, as on one machine.
+// at now. Times are those of processes whose clocks agree, to within a few seconds.
 func (s *Store) ClaimRenewal(ctx context.Context, service, user, owner string, now, until time.Time) error {
 	return s.once(ctx, ErrConflict, `INSERT INTO renewals (tenant, service, "user", owner, until) VALUES ('', $1, $2, $3, $4)
 		ON CONFLICT (tenant, service, "user") DO UPDATE SET owner = excluded.owner, until = excluded.until

@@ -16,7 +16,7 @@ import (
 // older secret is valid still, and this one was to be as well. ErrExists: the digest
 // is taken.
 func (s *Store) RotateKey(ctx context.Context, id string, digest [32]byte, now, until time.Time) error {
-	err := s.change(ctx, func(tx conn) error {
+	err := s.change(ctx, func(ctx context.Context, tx conn) error {
 		var revokedAt, retiringEnd int64
 		err := tx.row(ctx, `SELECT revoked_at, retiring_not_after FROM keys WHERE id = $1`, id)(&revokedAt, &retiringEnd)
 		stays := until.After(now)

@@ -31,7 +31,13 @@ func TestMain(m *testing.M) {
 		child(folder)
 		return
 	}
-	goleak.VerifyTestMain(m)
+	code := m.Run()
+	endShared()
+	if err := goleak.Find(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
 }
 
 func TestSQLite(t *testing.T) {

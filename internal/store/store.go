@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // Store is the state in one database: Open's, a file that processes of one machine
@@ -15,6 +17,7 @@ type Store struct {
 	// generation is asked for every second: to parse it anew each time was half
 	// of what an idle gateway did. nil: the driver remembers statements itself.
 	generation *sql.Stmt
+	config     *pgx.ConnConfig // nil: a file
 }
 
 // engine is in what one database differs from the other. The SQL does not: both take $1,
@@ -30,44 +33,54 @@ type engine struct {
 	changing, reading time.Duration
 	// kept and told make a text into one that the database can keep, and back.
 	kept, told func(string) string
-	// clean takes what was removed out of the database's files.
+	// clean takes what was removed out of the database's files; nil: nobody can.
 	clean func(ctx context.Context, db *sql.DB) error
+	// explain says of an error that the database is away, where that is so; nil: it
+	// is always there.
+	explain func(asking context.Context, err error) error
 }
 
-// within bounds what is asked of the database; 0 is no bound.
-func within(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
-	if most == 0 {
-		return ctx, func() {}
+// ask has do ask the database something that is to take so long at most; 0 is no bound.
+func (s *Store) ask(ctx context.Context, most time.Duration, do func(ctx context.Context, c conn) error) error {
+	bounded := ctx
+	if most > 0 {
+		var cancel context.CancelFunc
+		bounded, cancel = context.WithTimeout(ctx, most)
+		defer cancel()
 	}
-	return context.WithTimeout(ctx, most)
+	err := do(bounded, conn{s.db, &s.engine})
+	if err != nil && s.engine.explain != nil {
+		return s.engine.explain(ctx, err)
+	}
+	return err
 }
 
 // transact runs do in a transaction, of which there is one at a time, whoever has the
 // database open. What do changed is kept if it returns nil, and lasts then.
-func (s *Store) transact(ctx context.Context, do func(tx conn) error) error {
-	ctx, cancel := within(ctx, s.engine.changing)
-	defer cancel()
-	begun, err := s.db.BeginTx(ctx, s.engine.begin)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = begun.Rollback() }() // says ErrTxDone after Commit
-	tx := conn{begun, &s.engine}
-	if s.engine.lock != "" {
-		if _, err := tx.exec(ctx, s.engine.lock); err != nil {
+func (s *Store) transact(ctx context.Context, do func(ctx context.Context, tx conn) error) error {
+	return s.ask(ctx, s.engine.changing, func(ctx context.Context, _ conn) error {
+		begun, err := s.db.BeginTx(ctx, s.engine.begin)
+		if err != nil {
 			return err
 		}
-	}
-	if err := do(tx); err != nil {
-		return err
-	}
-	return begun.Commit()
+		defer func() { _ = begun.Rollback() }() // says ErrTxDone after Commit
+		tx := conn{begun, &s.engine}
+		if s.engine.lock != "" {
+			if _, err := tx.exec(ctx, s.engine.lock); err != nil {
+				return err
+			}
+		}
+		if err := do(ctx, tx); err != nil {
+			return err
+		}
+		return begun.Commit()
+	})
 }
 
 // change is transact for what others have to act on: it moves the generation.
-func (s *Store) change(ctx context.Context, do func(tx conn) error) error {
-	return s.transact(ctx, func(tx conn) error {
-		if err := do(tx); err != nil {
+func (s *Store) change(ctx context.Context, do func(ctx context.Context, tx conn) error) error {
+	return s.transact(ctx, func(ctx context.Context, tx conn) error {
+		if err := do(ctx, tx); err != nil {
 			return err
 		}
 		_, err := tx.exec(ctx, `UPDATE meta SET generation = generation + 1`)
@@ -78,10 +91,10 @@ func (s *Store) change(ctx context.Context, do func(tx conn) error) error {
 // once runs one statement that is its own transaction, and needs no other to wait. It is
 // none where that touches no row.
 func (s *Store) once(ctx context.Context, none error, statement string, args ...any) error {
-	ctx, cancel := within(ctx, s.engine.changing)
-	defer cancel()
-	r, err := conn{s.db, &s.engine}.exec(ctx, statement, args...)
-	return changed(r, err, none)
+	return s.ask(ctx, s.engine.changing, func(ctx context.Context, c conn) error {
+		r, err := c.exec(ctx, statement, args...)
+		return changed(r, err, none)
+	})
 }
 
 // changed turns a statement that touched no row into the error none.

@@ -22,7 +22,7 @@ func (s *Store) SecretsUsed(ctx context.Context, used map[[32]byte]time.Time) er
 		return nil
 	}
 	digests := slices.SortedFunc(maps.Keys(used), func(a, b [32]byte) int { return bytes.Compare(a[:], b[:]) })
-	return s.transact(ctx, func(tx conn) error {
+	return s.transact(ctx, func(ctx context.Context, tx conn) error {
 		for some := range slices.Chunk(digests, usesAtOnce) {
 			var values []string
 			var args []any

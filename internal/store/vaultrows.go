@@ -12,7 +12,7 @@ import (
 // under. by is the data key that c is sealed under. ErrConflict: there is another
 // version by now, or that key is not there as it was read.
 func (s *Store) PutCredential(ctx context.Context, c Credential, by DataKey) error {
-	return s.change(ctx, func(tx conn) error {
+	return s.change(ctx, func(ctx context.Context, tx conn) error {
 		if err := holds(ctx, tx, by); err != nil {
 			return err
 		}
@@ -45,7 +45,7 @@ func holds(ctx context.Context, tx conn, k DataKey) error {
 // same version as sealed under a key of the tenant was. ErrConflict as PutCredential,
 // and where another process has done it.
 func (s *Store) ResealCredential(ctx context.Context, was string, c Credential, by DataKey) error {
-	return s.change(ctx, func(tx conn) error {
+	return s.change(ctx, func(ctx context.Context, tx conn) error {
 		if err := holds(ctx, tx, by); err != nil {
 			return err
 		}
@@ -59,7 +59,7 @@ func (s *Store) ResealCredential(ctx context.Context, was string, c Credential, 
 // MarkCredential puts a credential that is at that version into a state, in which it
 // stays until it is put anew. ErrConflict: it is at another by now, or gone.
 func (s *Store) MarkCredential(ctx context.Context, c Credential, state string) error {
-	return s.change(ctx, func(tx conn) error {
+	return s.change(ctx, func(ctx context.Context, tx conn) error {
 		r, err := tx.exec(ctx, `UPDATE credentials SET state = $1 WHERE service = $2 AND "user" = $3 AND field = $4 AND version = $5`,
 			state, c.Service, c.User, c.Field, c.Version)
 		return changed(r, err, ErrConflict)
@@ -80,7 +80,7 @@ func (s *Store) Credentials(ctx context.Context) ([]Credential, error) {
 // RemoveCredential removes every field of a credential, and the data keys of a tenant
 // that has none left. ErrNotFound: there is none.
 func (s *Store) RemoveCredential(ctx context.Context, service, user string) error {
-	return s.change(ctx, func(tx conn) error {
+	return s.change(ctx, func(ctx context.Context, tx conn) error {
 		tenants := map[string]bool{}
 		err := tx.each(ctx, func(row scan) error {
 			var tenant string
@@ -107,7 +107,7 @@ func (s *Store) RemoveCredential(ctx context.Context, service, user string) erro
 // AddDataKey stores a data key under a number that the tenant has not used.
 // ErrExists: another process was first; use its key.
 func (s *Store) AddDataKey(ctx context.Context, k DataKey) error {
-	err := s.change(ctx, func(tx conn) error {
+	err := s.change(ctx, func(ctx context.Context, tx conn) error {
 		r, err := tx.exec(ctx, `INSERT INTO data_keys (tenant, number, wrapper, wrapped, created_at)
 			VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING`,
 			k.Tenant, int64(k.Number), k.Wrapper, k.Wrapped, nanos(k.CreatedAt))

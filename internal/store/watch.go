@@ -13,13 +13,12 @@ const DefaultPoll = time.Second
 
 // Generation returns the number of changes made so far.
 func (s *Store) Generation(ctx context.Context) (generation int64, err error) {
-	ctx, cancel := within(ctx, s.engine.changing)
-	defer cancel()
-	if s.generation != nil {
-		err = s.generation.QueryRowContext(ctx).Scan(&generation)
-	} else {
-		err = s.db.QueryRowContext(ctx, `SELECT generation FROM meta`).Scan(&generation)
-	}
+	err = s.ask(ctx, s.engine.changing, func(ctx context.Context, c conn) error {
+		if s.generation != nil {
+			return s.generation.QueryRowContext(ctx).Scan(&generation)
+		}
+		return c.row(ctx, `SELECT generation FROM meta`)(&generation)
+	})
 	return generation, err
 }
 

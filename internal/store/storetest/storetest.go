@@ -77,6 +77,8 @@ func Run(t *testing.T, open func(t *testing.T) (again func() Store)) {
 		{"revoked delegations", revokedDelegations},
 		{"the generation moves with each change alone", generation},
 		{"two write at once", twoWriters},
+		{"of a crowd one", oneOfACrowd},
+		{"a crowd", allOfACrowd},
 		{"watching", watching},
 		{"watching through failures", watchingFailures},
 	} {
