@@ -19,11 +19,11 @@ test: ## all tests under the race detector (needs a C compiler)
 	go test -tags $(TAGS) -race -timeout 15m ./...
 	@[ "$$(uname)" = Linux ] && [ "$$(id -u)" = 0 ] || echo "make test: a disk that is really full was not tried: that takes root on Linux, which can mount a small one"
 	@echo "make test: a file system that gives up its journal was not tried: make drills as root on Linux tries it"
-	@echo "make test: the second verifier of receipts (tools/verify.py), npm's jose and oidc-provider, Python and Node as clients of a proxy, the official SDKs of OpenAI and Anthropic, four WebSocket peers, h2spec and gitleaks were not asked; make interop asks them"
+	@echo "make test: the second verifier of receipts (tools/verify.py), npm's jose and oidc-provider, Python and Node as clients of a proxy, the official SDKs of OpenAI and Anthropic, four WebSocket peers, h2spec and gitleaks were not asked, and the lines of docs/websocket.md not tried; make interop does both"
 
 interop: ## programs that nobody here wrote, or that share no code with ours: a second verifier of receipts, npm's jose for delegations, npm's oidc-provider as an issuer and as where accounts are, the clients of Python and Node for a proxy, the official SDKs of OpenAI and Anthropic for Go and JavaScript, and WebSocket as npm's ws and undici, Python's websockets and coder/websocket speak it; gitleaks, for keys that leaked; h2spec, beside net/http; needs Python with cryptography, and Node
 	@python=$$(.ci/python) && SECOND_VERIFIER_PYTHON=$$python DRILLS=full go test -tags $(TAGS) -count=1 -timeout 10m -v -run SecondVerifier ./internal/receipts
-	@node=$$(.ci/node) && INTEROP_NODE=$$node go test -tags $(TAGS) -count=1 -timeout 10m -v -run 'Jose|OIDCProvider' ./internal/delegation ./internal/oidc ./cmd/agentgw
+	@node=$$(.ci/node) && INTEROP_NODE=$$node go test -tags $(TAGS) -count=1 -timeout 10m -v -run 'Jose|OIDCProvider|WebSocketPage' ./internal/delegation ./internal/oidc ./cmd/agentgw
 	@python=$$(.ci/python) && node=$$(.ci/node) && INTEROP_PYTHON=$$python INTEROP_NODE=$$node go test -tags $(TAGS) -count=1 -timeout 5m -v -run ProgramsThatKnowAProxy ./cmd/agentgw
 	@sdks=$$(mktemp -d) && trap 'rm -rf "$$sdks"' EXIT && (cd interop/go && go vet ./... && go build -o "$$sdks" ./sdks) && node=$$(.ci/node) && INTEROP_NODE=$$node INTEROP_SDKS=$$sdks/sdks go test -tags $(TAGS) -count=1 -timeout 10m -parallel 16 -v -run OfficialSDKs ./internal/gateway
 	@peer=$$(mktemp -d) && trap 'rm -rf "$$peer"' EXIT && (cd interop/go && go build -o "$$peer" ./wspeer) && node=$$(.ci/node) && python=$$(.ci/websockets) && INTEROP_NODE=$$node INTEROP_WSPEER=$$peer/wspeer INTEROP_WEBSOCKETS=$$python go test -tags $(TAGS) -count=1 -timeout 10m -v -run WebSocketPeers ./internal/gateway

@@ -81,11 +81,7 @@ func TestDocumentedProof(t *testing.T) {
 // allowed call.
 func startDemo(t *testing.T) (demonstration, string) {
 	t.Helper()
-	for _, name := range []string{"bash", "curl", "jq"} {
-		if _, err := exec.LookPath(name); err != nil {
-			t.Skipf("a reader of the page has %s: %v", name, err)
-		}
-	}
+	needsShell(t)
 	demo := exec.Command("agentgw", "demo", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0")
 	demo.Env = append(os.Environ(), "TMPDIR="+t.TempDir(), "AGENTGATE_RATE_KEY_RPS=1") // which it does not look at
 	out, err := demo.StdoutPipe()
@@ -119,6 +115,16 @@ func startDemo(t *testing.T) (demonstration, string) {
 	}
 	t.Fatal("the demo ended")
 	return d, ""
+}
+
+// needsShell leaves a test out on a machine without what a reader of the pages has.
+func needsShell(t *testing.T) {
+	t.Helper()
+	for _, name := range []string{"bash", "curl", "jq"} {
+		if _, err := exec.LookPath(name); err != nil {
+			t.Skipf("a reader of the page has %s: %v", name, err)
+		}
+	}
 }
 
 // besideDemo runs blocks of a page in one shell, as a reader would whose demo is d,
@@ -183,19 +189,4 @@ func TestDocumentedExplain(t *testing.T) {
 	if diff := cmp.Diff(string(m[3]), string(out)); diff != "" {
 		t.Errorf("%s\nit was\n%s", diff, out)
 	}
-}
-
-// TestProxyPage: the lines of docs/proxy.md do beside a demo what the page says.
-func TestProxyPage(t *testing.T) {
-	t.Parallel()
-	page, err := os.ReadFile("../../docs/proxy.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	m := shellBlock.FindStringSubmatch(string(page))
-	if m == nil || m[2] == "" {
-		t.Fatal("docs/proxy.md has no lines with what they print")
-	}
-	d, _ := startDemo(t)
-	besideDemo(t, d, []documented{{strings.Replace(m[1], "agw_...", d.Key, 1), m[2]}})
 }
