@@ -87,26 +87,19 @@ func (c *cluster) follow() {
 // those that the URL names.
 func (c *cluster) ask() error {
 	c.mu.Lock()
-	var clients []*redis.Client
-	for _, l := range c.lanes {
+	var known []string
+	for address, l := range c.lanes {
 		if !l.retired.Load() {
-			clients = append(clients, l.client)
+			known = append(known, address)
 		}
 	}
 	c.mu.Unlock()
 	why := &Error{Reason: Network}
-	for _, client := range clients {
-		if of, err := client.ClusterShards(c.store.ended).Result(); err == nil && c.learn(of, client.Options().Addr) {
-			return nil
-		} else if err != nil {
-			why = reasonOf(err)
-		}
-	}
-	for _, seed := range c.store.connecting.Hosts {
-		client := c.store.connecting.server(seed)
+	for _, address := range append(known, c.store.connecting.Hosts...) {
+		client := c.store.connecting.server(address)
 		of, err := client.ClusterShards(c.store.ended).Result()
 		_ = client.Close()
-		if err == nil && c.learn(of, seed) {
+		if err == nil && c.learn(of, address) {
 			return nil
 		} else if err != nil {
 			why = reasonOf(err)
@@ -233,7 +226,7 @@ func (c *cluster) bury(now int64) {
 		if l.retired.Load() && now-l.since.Load() >= int64(lingers) {
 			delete(c.lanes, address)
 			l.end()
-			_ = l.client.Close()
+			_ = l.maker.Close()
 		}
 	}
 }
@@ -278,7 +271,7 @@ func (c *cluster) redirect(from *lane, j *job, err error) bool {
 			j.sentOn = 0
 			return false
 		}
-		to = c.at(reach(address, from.client.Options().Addr))
+		to = c.at(reach(address, from.maker.Options().Addr))
 		j.asking = word == "ASK"
 		to.resume(j)         // from here on it is another's
 		if word == "MOVED" { // only now: who comes next is to come after it

@@ -15,12 +15,16 @@ import (
 // sends them, what is known of its clock, and whether it counts as away. Nothing that one
 // server does holds up who asks another.
 type lane struct {
-	store  *Store
-	client *redis.Client
-	jobs   chan *job
-	wake   chan struct{} // there is something told
-	ended  context.Context
-	end    context.CancelFunc
+	store *Store
+	maker *maker
+	jobs  chan *job
+	wake  chan struct{} // there is something told, or unknown
+	turns chan struct{} // one for each batch that is under way
+	ended context.Context
+	end   context.CancelFunc
+
+	buffer  []byte // of the sender
+	unknown unknown
 
 	offset offset // of the server's clock
 	failed atomic.Int64
@@ -33,7 +37,7 @@ type lane struct {
 
 // open begins to send to a server.
 func (s *Store) open(client *redis.Client) *lane {
-	l := &lane{store: s, client: client, jobs: make(chan *job, waitingMax), wake: make(chan struct{}, 1)}
+	l := &lane{store: s, maker: newMaker(client), jobs: make(chan *job, waitingMax), wake: make(chan struct{}, 1), turns: make(chan struct{}, underWay)}
 	l.ended, l.end = context.WithCancel(s.ended)
 	s.running.Add(1)
 	go l.send()

@@ -5,26 +5,36 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/redis/go-redis/v9"
-
 	"agentgw/internal/ratelimit"
 )
 
-// send is the one goroutine that speaks to the server. It sends what waits when it has time
-// to, as many as there are, and waits for nobody: alone a job goes at once, and in a
-// crowd each round trip takes many. As it is one, what comes first is run first.
+// send is the one goroutine that writes to the server. It sends what waits when it has its
+// turn, as many as there are, and waits for nobody: alone a job goes at once, and in a crowd
+// each round trip takes many. While Redis runs some, others are written, and those before are
+// read; but no more than that, so that who comes meanwhile goes with others. As it is one, what
+// comes first is run first.
 func (l *lane) send() {
 	defer l.store.running.Done()
-	batch := make([]*job, 0, manyJobs)
+	var k *link
 	for {
-		batch = batch[:0]
+		batch := make([]*job, 0, 16)
 		select {
 		case <-l.ended.Done():
-			return
 		case <-l.wake:
 		case j := <-l.jobs:
 			batch = append(batch, j)
 		}
+		select {
+		case <-l.ended.Done():
+		case l.turns <- struct{}{}:
+		}
+		if l.ended.Err() != nil {
+			if k != nil {
+				_ = k.end(errAway)
+			}
+			return
+		}
+		unknown, load, loads := l.unknown.take()
 		if !l.away.Load() {
 			batch = append(l.told.take(manyJobs/2), batch...)
 		}
@@ -37,56 +47,67 @@ func (l *lane) send() {
 				break fill
 			}
 		}
-		l.run(batch)
+		k = l.dispatch(k, append(unknown, waited(batch)...), load, loads)
 		if !l.told.empty() && !l.away.Load() {
 			l.nudge()
 		}
 	}
 }
 
-// run has the jobs run that somebody still waits for, in one round trip; and once more
-// those whose scripts Redis did not know.
-func (l *lane) run(batch []*job) {
+// waited are the jobs of a batch that somebody still waits for.
+func waited(batch []*job) []*job {
 	sent := batch[:0]
 	for _, j := range batch {
 		if j.again || j.state.CompareAndSwap(isWaiting, isSent) {
 			sent = append(sent, j)
 		}
 	}
-	if len(sent) == 0 {
-		return
+	return sent
+}
+
+// dispatch has the jobs run, in commands of a few together: so Redis runs some while others
+// are read from the wire. It returns the connection that it used, if there is one.
+func (l *lane) dispatch(k *link, jobs []*job, load bool, loads int64) *link {
+	if len(jobs) == 0 {
+		<-l.turns
+		return k
 	}
-	l.exchange(sent)
-	var unknown []*job
-	for _, j := range sent {
-		if isNoScript(j.err) {
-			unknown = append(unknown, j)
-			continue
+	if load {
+		l.store.reloads.Add(1)
+	}
+	f, out := l.written(jobs, load)
+	f.loads = loads
+	var err error
+	for range 2 { // the server may have ended the connection before it was asked
+		if k == nil {
+			if k, err = l.maker.make(l.ended, l.store.program.SHA1, l.store.connecting.wire()); err != nil {
+				k = nil
+				break
+			}
+			l.store.running.Add(1)
+			go l.receive(k)
 		}
-		l.close(j)
+		underWay := false
+		if underWay, err = k.write(f, out); underWay {
+			return k
+		}
+		k = nil
 	}
-	if len(unknown) == 0 {
-		return
+	for _, jobs := range f.commands {
+		l.answer(jobs, f.loads, nil, nil, err)
 	}
-	l.store.reloads.Add(1)
-	l.load()
-	l.exchange(unknown)
-	for _, j := range unknown {
-		l.close(j)
-	}
+	<-l.turns
+	return nil
 }
 
-// close is the end of a job, unless it goes on elsewhere.
-func (l *lane) close(j *job) {
-	if c := l.store.cluster; c != nil && j.err != nil && c.redirect(l, j, j.err) {
-		return
+// written are the commands that have the jobs run, and before them, if it is to be loaded,
+// the one that gives Redis the program.
+func (l *lane) written(jobs []*job, load bool) (f flight, out []byte) {
+	out = l.buffer[:0]
+	if load {
+		out = appendWords(out, "SCRIPT", "LOAD", l.store.program.Text)
+		f.commands = append(f.commands, nil)
 	}
-	l.settle(j)
-}
-
-// exchange has the jobs run, in commands of a few together: so Redis runs some while others
-// are read from the wire.
-func (l *lane) exchange(jobs []*job) {
 	offset := l.offset.microseconds()
 	deadline := func(j *job) int64 {
 		if j.again || offset == 0 {
@@ -94,22 +115,31 @@ func (l *lane) exchange(jobs []*job) {
 		}
 		return j.deadline/1000 + offset
 	}
-	pipe := l.client.Pipeline()
-	commands := l.commands(jobs)
-	var sent []*redis.Cmd
-	for _, some := range commands {
+	for _, some := range l.commands(jobs) {
 		if some[0].asking {
-			pipe.Do(l.ended, "ASKING")
+			out = appendWords(out, "ASKING")
+			f.commands = append(f.commands, nil)
 		}
-		sent = append(sent, pipe.Do(l.ended, command(l.store.program.SHA1, some, deadline)...))
+		out = appendCommand(out, l.store.program.SHA1, some, deadline)
+		f.commands = append(f.commands, some)
 	}
-	_, failed := pipe.Exec(l.ended)
-	for i, some := range commands {
-		reply, err := sent[i].Slice()
-		if sent[i].Err() == nil && sent[i].Val() == nil { // there was no connection to send it by
-			err = failed
+	l.buffer = out
+	return f, out
+}
+
+// answer hands each of the jobs of a command its part of the reply. What Redis did not know
+// the program for, as after a restart, a failover or SCRIPT FLUSH, is sent once more.
+func (l *lane) answer(jobs []*job, loads int64, numbers []byte, others []string, err error) {
+	divide(jobs, numbers, others, err)
+	for _, j := range jobs {
+		switch c := l.store.cluster; {
+		case isNoScript(j.err) && !j.unknown:
+			l.unknown.add(j, loads)
+			l.nudge()
+		case c != nil && j.err != nil && c.redirect(l, j, j.err): // it goes on elsewhere
+		default:
+			l.settle(j)
 		}
-		read(some, reply, err)
 	}
 }
 
@@ -138,16 +168,11 @@ func (l *lane) commands(jobs []*job) (list [][]*job) {
 	return list
 }
 
-// load gives Redis the program, as after a restart, a failover or SCRIPT FLUSH.
-func (l *lane) load() {
-	_ = l.client.ScriptLoad(l.ended, l.store.program.Text).Err() // if it is missing then, that is said again
-}
-
 // settle hands a job's answer to whoever waits for it, or keeps a told one that was not
 // run.
 func (l *lane) settle(j *job) {
 	values, err := j.values, j.err
-	j.err, j.asking, j.alone, j.tries, j.sentOn = nil, false, false, 0, 0
+	j.err, j.asking, j.alone, j.unknown, j.tries, j.sentOn = nil, false, false, false, 0, 0
 	switch {
 	case err != nil:
 		j.err = reasonOf(err)
@@ -200,4 +225,34 @@ func (t *told) take(n int) (list []*job) {
 	list = append(list, t.list[:n]...)
 	t.list = t.list[n:]
 	return list
+}
+
+// unknown is what was sent, and did not run, as Redis did not know the program.
+type unknown struct {
+	mu    sync.Mutex
+	list  []*job
+	load  bool  // Redis was not given the program since
+	loads int64 // how many times it was
+}
+
+// add has a job wait to be sent once more. loads is how many times Redis had been given the
+// program when it was sent.
+func (u *unknown) add(j *job, loads int64) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	j.unknown = true
+	u.list, u.load = append(u.list, j), u.load || loads == u.loads
+}
+
+// take is all of it, whether Redis is to be given the program before, and how many times it
+// will have been.
+func (u *unknown) take() (list []*job, load bool, loads int64) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	list, load = u.list, u.load
+	u.list, u.load = nil, false
+	if load {
+		u.loads++
+	}
+	return list, load, u.loads
 }

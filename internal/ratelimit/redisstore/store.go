@@ -46,7 +46,8 @@ type Options struct {
 }
 
 const (
-	manyJobs   = 128  // in one pipeline
+	manyJobs   = 128  // in one batch
+	underWay   = 2    // batches: one that Redis runs, and one that is written or read meanwhile
 	oneCommand = 32   // of them in one command: Redis does nothing else meanwhile
 	waitingMax = 4096 // jobs that wait to be sent
 	toldMax    = 1 << 16
@@ -89,6 +90,7 @@ type job struct {
 	again    bool          // it is told, not asked
 	asking   bool          // of a server that is about to get its slot
 	alone    bool          // not in one command with others
+	unknown  bool          // Redis did not know the program, once
 	sentOn   int           // to other servers
 	tries    int           // to find all keys in one place
 	values   []int64       // that Redis replied
@@ -132,11 +134,11 @@ func (s *Store) Close() {
 	s.end()
 	s.running.Wait()
 	if s.cluster == nil {
-		_ = s.only.client.Close()
+		_ = s.only.maker.Close()
 		return
 	}
 	for _, l := range s.cluster.lanes {
-		_ = l.client.Close()
+		_ = l.maker.Close()
 	}
 }
 

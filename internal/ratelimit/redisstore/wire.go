@@ -1,13 +1,20 @@
 package redisstore
 
 import (
+	"bufio"
+	"bytes"
 	"encoding/binary"
 	"errors"
-	"fmt"
+	"io"
 	"math"
+	"strconv"
 )
 
-// said is what Redis replied to one job of many, as it would have to that job alone.
+// What goes over the wire is written and read here, and not by go-redis: its commands are
+// made for any reply, and cost more than what Redis does to decide.
+
+// said is what Redis replied: to a command, or to one job of many as it would have to that
+// job alone.
 type said string
 
 func (s said) Error() string { return string(s) }
@@ -17,50 +24,152 @@ func (said) RedisError() {}
 
 var errReply = errors.New("the reply is not one of the program")
 
-// command is what has the jobs run at once. A deadline is in microseconds by the server's
-// clock, 0 for none. See ratelimit's queries/run.lua.
-func command(sha1 string, jobs []*job, deadline func(*job) int64) []any {
-	keys, numbersLength, texts := 0, 0, 0
+// appendCommand adds the command that has the jobs run at once. A deadline is in
+// microseconds by the server's clock, 0 for none. See ratelimit's queries/run.lua.
+func appendCommand(to []byte, sha1 string, jobs []*job, deadline func(*job) int64) []byte {
+	keys, numbers, texts := 0, 0, 0
 	for _, j := range jobs {
-		keys, numbersLength, texts = keys+len(j.Keys), numbersLength+5+len(j.Numbers), texts+len(j.Texts)
+		keys, numbers, texts = keys+len(j.Keys), numbers+5+len(j.Numbers), texts+len(j.Texts)
 	}
-	args := make([]any, 4+keys, 4+keys+texts)
-	args[0], args[1], args[2] = "evalsha", sha1, keys
-	numbers := make([]byte, 0, 8*numbersLength)
-	at := 3
+	to = appendCount(to, '*', 4+keys+texts)
+	to = appendText(to, "EVALSHA")
+	to = appendText(to, sha1)
+	to = appendText(to, strconv.Itoa(keys))
 	for _, j := range jobs {
-		for i := range j.Keys {
-			args[at] = &j.Keys[i]
-			at++
+		for _, key := range j.Keys {
+			to = appendText(to, key)
 		}
-		for i := range j.Texts {
-			args = append(args, &j.Texts[i])
-		}
+	}
+	to = appendCount(to, '$', 8*numbers)
+	for _, j := range jobs {
 		for _, n := range [5]int64{j.Script.Number, int64(len(j.Keys)), int64(len(j.Numbers)), int64(len(j.Texts)), deadline(j)} {
-			numbers = appendNumber(numbers, n)
+			to = appendNumber(to, n)
 		}
 		for _, n := range j.Numbers {
-			numbers = appendNumber(numbers, n)
+			to = appendNumber(to, n)
 		}
 	}
-	args[at] = numbers
-	return args
+	to = append(to, "\r\n"...)
+	for _, j := range jobs {
+		for _, text := range j.Texts {
+			to = appendText(to, text)
+		}
+	}
+	return to
 }
 
-// read hands each of the jobs its part of the reply to a command. What is wrong with all
-// of it is every one's error.
-func read(jobs []*job, reply []any, err error) {
-	var numbers string
-	if err == nil {
-		ok := len(reply) > 0
-		if ok {
-			numbers, ok = reply[0].(string)
+// appendWords adds a command of words.
+func appendWords(to []byte, words ...string) []byte {
+	to = appendCount(to, '*', len(words))
+	for _, w := range words {
+		to = appendText(to, w)
+	}
+	return to
+}
+
+func appendText(to []byte, text string) []byte {
+	to = appendCount(to, '$', len(text))
+	to = append(to, text...)
+	return append(to, "\r\n"...)
+}
+
+func appendCount(to []byte, sign byte, n int) []byte {
+	to = strconv.AppendInt(append(to, sign), int64(n), 10)
+	return append(to, "\r\n"...)
+}
+
+// appendNumber adds an integer below 2^53 as Lua has it: as a double.
+func appendNumber(to []byte, n int64) []byte {
+	return binary.LittleEndian.AppendUint64(to, math.Float64bits(float64(n)))
+}
+
+// replies are those of one connection, in the order of its commands.
+type replies struct {
+	*bufio.Reader
+	text []byte // the last, if it was too long for the buffer
+}
+
+const longestReply = 1 << 26
+
+// read returns the reply to one command: the texts of a list, or, of what is no list, its
+// one; an error that Redis said; or none, if it is something else. The first of the texts
+// is there until the next is read. broken is what ends the connection.
+func (r *replies) read() (first []byte, others []string, err, broken error) {
+	sign, text, n, broken := r.head()
+	if broken != nil {
+		return nil, nil, nil, broken
+	}
+	switch sign {
+	case '$':
+		first, broken = r.take(n)
+		return first, nil, nil, broken
+	case '-':
+		return nil, nil, said(text), nil
+	case '*':
+	default:
+		return text, nil, nil, nil
+	}
+	for i := range n {
+		sign, text, n, broken := r.head()
+		if broken == nil && sign == '$' {
+			text, broken = r.take(n)
+		} else if broken == nil {
+			broken = errReply
 		}
-		if !ok {
-			err = errReply
+		if broken != nil {
+			return nil, nil, nil, broken
+		}
+		switch {
+		case i > 0:
+			others = append(others, string(text))
+		case n > 1: // what follows overwrites the buffer
+			first = bytes.Clone(text)
+		default:
+			first = text
 		}
 	}
-	failed := 0
+	return first, others, nil, nil
+}
+
+// head reads the first line of a reply. n is how long what follows is, where it says so.
+func (r *replies) head() (sign byte, text []byte, n int, broken error) {
+	line, broken := r.ReadSlice('\n')
+	if broken != nil {
+		return 0, nil, 0, broken
+	}
+	if len(line) < 3 || line[len(line)-2] != '\r' {
+		return 0, nil, 0, errReply
+	}
+	sign, text = line[0], line[1:len(line)-2]
+	if sign == '$' || sign == '*' {
+		if n, broken = strconv.Atoi(string(text)); broken != nil || n < -1 || n > longestReply {
+			return 0, nil, 0, errReply
+		}
+	}
+	return sign, text, n, nil
+}
+
+// take reads a text of so many bytes, and the end of its line.
+func (r *replies) take(n int) ([]byte, error) {
+	if n < 0 {
+		return nil, nil
+	}
+	if n+2 <= r.Size() {
+		text, err := r.Peek(n + 2)
+		if err != nil {
+			return nil, err
+		}
+		_, err = r.Discard(n + 2) // it stays in the buffer
+		return text[:n], err
+	}
+	r.text = append(r.text[:0], make([]byte, n+2)...)
+	_, err := io.ReadFull(r, r.text)
+	return r.text[:n], err
+}
+
+// divide hands each of the jobs its part of the reply to their command. What is wrong with
+// all of it is every one's error.
+func divide(jobs []*job, numbers []byte, others []string, err error) {
 	all := make([]int64, 0, len(numbers)/8) // of which each job has its part
 	for _, j := range jobs {
 		j.values, j.err = nil, err
@@ -69,10 +178,9 @@ func read(jobs []*job, reply []any, err error) {
 		}
 		n, rest, ok := next(numbers)
 		switch {
-		case ok && n == -1 && failed+1 < len(reply):
-			failed++
-			numbers = rest
-			j.err = said(fmt.Sprint(reply[failed]))
+		case ok && n == -1 && len(others) > 0:
+			j.err = said(others[0])
+			numbers, others = rest, others[1:]
 		case ok && n > 0 && int64(len(rest)) >= 8*n:
 			from := len(all)
 			for range n {
@@ -88,16 +196,10 @@ func read(jobs []*job, reply []any, err error) {
 	}
 }
 
-// appendNumber adds an integer below 2^53 as Lua has it: as a double.
-func appendNumber(to []byte, n int64) []byte {
-	return binary.LittleEndian.AppendUint64(to, math.Float64bits(float64(n)))
-}
-
 // next is the first integer of those that follow each other in s.
-func next(s string) (n int64, rest string, ok bool) {
+func next(s []byte) (n int64, rest []byte, ok bool) {
 	if len(s) < 8 {
 		return 0, s, false
 	}
-	bits := uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 | uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56 // one load
-	return int64(math.Float64frombits(bits)), s[8:], true
+	return int64(math.Float64frombits(binary.LittleEndian.Uint64(s))), s[8:], true
 }
