@@ -178,7 +178,7 @@ func (c *cluster) at(address string) *lane {
 	defer c.mu.Unlock()
 	l := c.lanes[address]
 	if l == nil {
-		l = c.store.open(c.store.connecting.server(address))
+		l = c.store.openAt(address)
 		c.lanes[address] = l
 		if c.known.Load() && c.store.Away() {
 			l.goAway(errFailedOver, true)
@@ -226,7 +226,6 @@ func (c *cluster) bury(now int64) {
 		if l.retired.Load() && now-l.since.Load() >= int64(lingers) {
 			delete(c.lanes, address)
 			l.end()
-			_ = l.maker.Close()
 		}
 	}
 }
@@ -271,7 +270,7 @@ func (c *cluster) redirect(from *lane, j *job, err error) bool {
 			j.sentOn = 0
 			return false
 		}
-		to = c.at(reach(address, from.maker.Options().Addr))
+		to = c.at(reach(address, from.address))
 		j.asking = word == "ASK"
 		to.resume(j)         // from here on it is another's
 		if word == "MOVED" { // only now: who comes next is to come after it

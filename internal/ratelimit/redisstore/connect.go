@@ -44,14 +44,14 @@ func (c *connecting) dial() time.Duration {
 	return c.wire()
 }
 
-// server is a client of one server.
+// server is a client of one server. Like the other it is of one connection.
 func (c *connecting) server(address string) *redis.Client {
 	return redis.NewClient(&redis.Options{
 		Addr: address, Username: c.User, Password: c.Password, DB: c.DB, TLSConfig: c.tls,
 		MaxRetries:            -1, // what may have run must not run twice
 		ContextTimeoutEnabled: true,
 		DialTimeout:           c.dial(), ReadTimeout: c.wire(), WriteTimeout: c.wire(), DialerRetries: 1,
-		PoolSize:                 2,
+		PoolSize:                 1,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}, // which servers that know nothing of it log
 		DisableIdentity:          true,
 	})
@@ -64,6 +64,6 @@ func (c *connecting) master() *redis.Client {
 		Username: c.User, Password: c.Password, DB: c.DB, TLSConfig: c.tls,
 		MaxRetries: -1, ContextTimeoutEnabled: true,
 		DialTimeout: c.dial(), ReadTimeout: c.wire(), WriteTimeout: c.wire(), DialerRetries: 1,
-		PoolSize: 2, PipelinePoolSize: -1, DisableIdentity: true,
+		PoolSize: 1, PipelinePoolSize: -1, DisableIdentity: true,
 	})
 }

@@ -15,16 +15,18 @@ import (
 // sends them, what is known of its clock, and whether it counts as away. Nothing that one
 // server does holds up who asks another.
 type lane struct {
-	store *Store
-	maker *maker
-	jobs  chan *job
-	wake  chan struct{} // there is something told, or unknown
-	turns chan struct{} // one for each batch that is under way
-	ended context.Context
-	end   context.CancelFunc
+	store   *Store
+	client  func() *redis.Client // that is to make one connection
+	address string               // "" if Sentinels know it
+	jobs    chan *job
+	wake    chan struct{} // there may be something to send
+	ended   context.Context
+	end     context.CancelFunc
 
 	buffer  []byte // of the sender
 	unknown unknown
+	flights atomic.Int64 // that are under way
+	flying  atomic.Int64 // jobs of them
 
 	offset offset // of the server's clock
 	failed atomic.Int64
@@ -35,13 +37,17 @@ type lane struct {
 	since   atomic.Int64
 }
 
-// open begins to send to a server.
-func (s *Store) open(client *redis.Client) *lane {
-	l := &lane{store: s, maker: newMaker(client), jobs: make(chan *job, waitingMax), wake: make(chan struct{}, 1), turns: make(chan struct{}, underWay)}
+// open begins to send to the server that clients lead to.
+func (s *Store) open(address string, client func() *redis.Client) *lane {
+	l := &lane{store: s, client: client, address: address, jobs: make(chan *job, waitingMax), wake: make(chan struct{}, 1)}
 	l.ended, l.end = context.WithCancel(s.ended)
 	s.running.Add(1)
 	go l.send()
 	return l
+}
+
+func (s *Store) openAt(address string) *lane {
+	return s.open(address, func() *redis.Client { return s.connecting.server(address) })
 }
 
 // retire has a lane be one that no slot leads to. What it still has been told is told to
@@ -57,10 +63,8 @@ func (l *lane) retire(now int64) {
 // resume has a job wait again that was sent, and did not run.
 func (l *lane) resume(j *job) {
 	j.state.CompareAndSwap(isSent, isWaiting)
-	select {
-	case l.jobs <- j:
+	if l.queue(j) {
 		return
-	default:
 	}
 	if j.again {
 		l.keep(j)
@@ -70,6 +74,19 @@ func (l *lane) resume(j *job) {
 	close(j.done)
 }
 
+// queue has a job wait to be sent, and reports whether there was room for it.
+func (l *lane) queue(j *job) bool {
+	select {
+	case l.jobs <- j:
+	default:
+		return false
+	}
+	if l.due() { // else whoever reads the last of those that are under way has it be sent
+		l.nudge()
+	}
+	return true
+}
+
 func (l *lane) ask(of ratelimit.Job) (ratelimit.Answer, error) {
 	s := l.store
 	within := s.options.Timeout
@@ -77,9 +94,7 @@ func (l *lane) ask(of ratelimit.Job) (ratelimit.Answer, error) {
 		within = min(within, of.Within)
 	}
 	j := &job{Job: of, deadline: s.nanos.Nanos() + int64(within), done: make(chan struct{})}
-	select {
-	case l.jobs <- j:
-	default:
+	if !l.queue(j) {
 		return ratelimit.Answer{}, l.failure(&Error{Reason: Overloaded})
 	}
 	patience := s.options.Clock.NewTimer(within)
@@ -102,23 +117,11 @@ func (l *lane) ask(of ratelimit.Job) (ratelimit.Answer, error) {
 
 func (l *lane) tell(of ratelimit.Job) {
 	j := &job{Job: of, again: true}
-	if !l.away.Load() && l.told.empty() {
-		select {
-		case l.jobs <- j:
-			return
-		default:
-		}
+	if !l.away.Load() && l.told.empty() && l.queue(j) {
+		return
 	}
 	l.keep(j)
 	l.nudge()
-}
-
-// nudge has the sender look at what is told.
-func (l *lane) nudge() {
-	select {
-	case l.wake <- struct{}{}:
-	default:
-	}
 }
 
 // keep has a job wait until it can be told again, to whom it is to be told by now.
@@ -206,10 +209,8 @@ func (l *lane) answers(probe ratelimit.Job) bool {
 func (l *lane) askLong(of ratelimit.Job) (ratelimit.Answer, error) {
 	s := l.store
 	j := &job{Job: of, deadline: s.nanos.Nanos() + int64(onTheWire), done: make(chan struct{})}
-	select {
-	case l.jobs <- j:
-	case <-l.ended.Done():
-		return ratelimit.Answer{}, errAway
+	if !l.queue(j) {
+		return ratelimit.Answer{}, &Error{Reason: Overloaded}
 	}
 	patience := s.options.Clock.NewTimer(onTheWire)
 	defer patience.Stop()

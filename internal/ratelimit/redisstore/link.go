@@ -10,34 +10,28 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// maker makes connections to one server, as go-redis does: with its password, over TLS, to
-// whichever server Sentinels say is the master, and closed when another is. What is said
-// then is ours, as go-redis sends nothing before it has read all that it asked for.
-type maker struct {
-	*redis.Client // of one connection
-	last net.Conn
+// dialled is a hook of a client of one connection, which it remembers.
+type dialled struct {
+	mu   sync.Mutex
+	conn net.Conn
 }
 
-func newMaker(client *redis.Client) *maker {
-	m := &maker{Client: client}
-	client.AddHook(m)
-	return m
-}
-
-// DialHook implements redis.Hook. It sees the connection that is made.
-func (m *maker) DialHook(dial redis.DialHook) redis.DialHook {
+// DialHook implements redis.Hook.
+func (d *dialled) DialHook(dial redis.DialHook) redis.DialHook {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := dial(ctx, network, address)
-		m.last = conn
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.conn = conn
 		return conn, err
 	}
 }
 
 // ProcessHook implements redis.Hook.
-func (m *maker) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (d *dialled) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
 
 // ProcessPipelineHook implements redis.Hook.
-func (m *maker) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (d *dialled) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
 }
 
@@ -45,7 +39,8 @@ func (m *maker) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 // answered, and another reads what is replied, so that both ends are at work.
 type link struct {
 	net.Conn
-	by     *redis.Conn // has go-redis keep it
+	client *redis.Client // that made it, and nothing else
+	by     *redis.Conn
 	silent time.Duration
 
 	mu   sync.Mutex
@@ -57,26 +52,28 @@ type link struct {
 // reply nobody needs.
 type flight struct {
 	commands [][]*job
+	size     int64 // jobs
 	loads    int64 // of the program, when it was written
 }
 
-// make makes a connection. Its error is what a command would have had there.
-func (m *maker) make(ctx context.Context, sha1 string, silent time.Duration) (*link, error) {
-	by := m.Conn()
-	// Of nothing to do it does nothing, and has the connection be made.
-	err := by.EvalSha(ctx, sha1, nil, "").Err()
-	conn := m.last
-	if isNoScript(err) {
-		err = nil
-	}
-	if err == nil {
-		err = conn.SetDeadline(time.Time{})
-	}
-	if err != nil {
-		_ = by.Close()
+// connect has go-redis make a connection, as it does: with its password, over TLS, to
+// whichever server Sentinels say is the master, and closed when another is. What is said then
+// is ours: go-redis says nothing unless it is asked to. The client is for this connection
+// alone, and ends with it. The error is what a command would have had there.
+func connect(ctx context.Context, client *redis.Client, sha1 string, silent time.Duration) (*link, error) {
+	var d dialled
+	client.AddHook(&d)
+	by := client.Conn() // keeps what it has
+	// Of nothing to do the program does nothing, and has the connection be made.
+	if err := by.EvalSha(ctx, sha1, nil, "").Err(); err != nil && !isNoScript(err) {
+		_, _ = by.Close(), client.Close()
 		return nil, err
 	}
-	return &link{Conn: conn, by: by, silent: silent}, nil
+	d.mu.Lock()
+	conn := d.conn
+	d.mu.Unlock()
+	_ = conn.SetDeadline(time.Time{}) // it had those of what was asked
+	return &link{Conn: conn, client: client, by: by, silent: silent}, nil
 }
 
 // write writes the commands of a flight. Without error each is answered, or fails, in the
@@ -132,11 +129,12 @@ func (k *link) end(err error) error {
 	return k.dead
 }
 
-// receive reads what is replied until the connection ends, and hands each job its part. It looks also while
-// nothing was asked: so it is known that a connection is gone before it is needed.
+// receive reads what is replied until the connection ends, and hands each job its part. It
+// looks also while nothing was asked: so it is known that a connection is gone before it is
+// needed.
 func (l *lane) receive(k *link) {
 	defer l.store.running.Done()
-	defer func() { _ = k.by.Close() }()
+	defer func() { _, _ = k.by.Close(), k.client.Close() }()
 	r := &replies{Reader: bufio.NewReaderSize(k, 1<<16)}
 	for {
 		_, broken := r.Peek(1)
@@ -161,7 +159,7 @@ func (l *lane) receive(k *link) {
 		}
 		if found {
 			k.answered()
-			<-l.turns
+			l.landed(&f)
 		}
 		if broken != nil && !found {
 			return

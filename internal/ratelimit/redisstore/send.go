@@ -2,85 +2,93 @@ package redisstore
 
 import (
 	"errors"
+	"runtime"
 	"slices"
 	"sync"
 
 	"agentgw/internal/ratelimit"
 )
 
-// send is the one goroutine that writes to the server. It sends what waits when it has its
-// turn, as many as there are, and waits for nobody: alone a job goes at once, and in a crowd
-// each round trip takes many. While Redis runs some, others are written, and those before are
-// read; but no more than that, so that who comes meanwhile goes with others. As it is one, what
-// comes first is run first.
+// send is the one goroutine that writes to the server. It sends all that waits, and waits
+// for nobody: alone a job goes at once, and in a crowd each round trip takes many. As it is
+// one, what comes first is run first.
 func (l *lane) send() {
 	defer l.store.running.Done()
 	var k *link
 	for {
-		batch := make([]*job, 0, 16)
 		select {
 		case <-l.ended.Done():
-		case <-l.wake:
-		case j := <-l.jobs:
-			batch = append(batch, j)
-		}
-		select {
-		case <-l.ended.Done():
-		case l.turns <- struct{}{}:
-		}
-		if l.ended.Err() != nil {
 			if k != nil {
 				_ = k.end(errAway)
 			}
 			return
+		case <-l.wake:
 		}
-		unknown, load, loads := l.unknown.take()
+		if !l.due() {
+			continue
+		}
+		runtime.Gosched() // who was answered just now may ask again: that goes along
+		jobs, load, loads := l.unknown.take()
 		if !l.away.Load() {
-			batch = append(l.told.take(manyJobs/2), batch...)
+			jobs = append(jobs, l.told.take(manyJobs/2)...)
 		}
 	fill:
-		for len(batch) < manyJobs {
+		for len(jobs) < manyJobs {
 			select {
 			case j := <-l.jobs:
-				batch = append(batch, j)
+				if j.again || j.state.CompareAndSwap(isWaiting, isSent) { // else nobody waits for it
+					jobs = append(jobs, j)
+				}
 			default:
 				break fill
 			}
 		}
-		k = l.dispatch(k, append(unknown, waited(batch)...), load, loads)
-		if !l.told.empty() && !l.away.Load() {
+		if len(jobs) > 0 {
+			k = l.dispatch(k, jobs, load, loads)
+		}
+		if len(l.jobs) > 0 || !l.told.empty() && !l.away.Load() {
 			l.nudge()
 		}
 	}
 }
 
-// waited are the jobs of a batch that somebody still waits for.
-func waited(batch []*job) []*job {
-	sent := batch[:0]
-	for _, j := range batch {
-		if j.again || j.state.CompareAndSwap(isWaiting, isSent) {
-			sent = append(sent, j)
-		}
+// due reports whether what waits is to be sent now. While Redis runs some, as many more may
+// be written; fewer wait until those are read, to go with who comes meanwhile: what it takes to
+// send one is of the order of what it takes to decide it.
+func (l *lane) due() bool {
+	flying := l.flying.Load()
+	return flying == 0 || l.flights.Load() < underWay && int64(len(l.jobs)) >= flying
+}
+
+// nudge has the sender look at what there is.
+func (l *lane) nudge() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
 	}
-	return sent
+}
+
+// landed is for when all jobs of a flight have been answered, or have failed.
+func (l *lane) landed(f *flight) {
+	l.flights.Add(-1)
+	l.flying.Add(-f.size)
+	l.nudge()
 }
 
 // dispatch has the jobs run, in commands of a few together: so Redis runs some while others
 // are read from the wire. It returns the connection that it used, if there is one.
 func (l *lane) dispatch(k *link, jobs []*job, load bool, loads int64) *link {
-	if len(jobs) == 0 {
-		<-l.turns
-		return k
-	}
 	if load {
 		l.store.reloads.Add(1)
 	}
 	f, out := l.written(jobs, load)
-	f.loads = loads
+	f.loads, f.size = loads, int64(len(jobs))
+	l.flights.Add(1)
+	l.flying.Add(f.size)
 	var err error
 	for range 2 { // the server may have ended the connection before it was asked
 		if k == nil {
-			if k, err = l.maker.make(l.ended, l.store.program.SHA1, l.store.connecting.wire()); err != nil {
+			if k, err = connect(l.ended, l.client(), l.store.program.SHA1, l.store.connecting.wire()); err != nil {
 				k = nil
 				break
 			}
@@ -96,7 +104,7 @@ func (l *lane) dispatch(k *link, jobs []*job, load bool, loads int64) *link {
 	for _, jobs := range f.commands {
 		l.answer(jobs, f.loads, nil, nil, err)
 	}
-	<-l.turns
+	l.landed(&f)
 	return nil
 }
 
@@ -135,7 +143,6 @@ func (l *lane) answer(jobs []*job, loads int64, numbers []byte, others []string,
 		switch c := l.store.cluster; {
 		case isNoScript(j.err) && !j.unknown:
 			l.unknown.add(j, loads)
-			l.nudge()
 		case c != nil && j.err != nil && c.redirect(l, j, j.err): // it goes on elsewhere
 		default:
 			l.settle(j)
@@ -235,7 +242,7 @@ type unknown struct {
 	loads int64 // how many times it was
 }
 
-// add has a job wait to be sent once more. loads is how many times Redis had been given the
+// add has a job wait to be sent once more, when its flight has landed. loads is how many times Redis had been given the
 // program when it was sent.
 func (u *unknown) add(j *job, loads int64) {
 	u.mu.Lock()

@@ -120,9 +120,9 @@ func Open(o Options) (*Store, error) {
 	s.ended, s.end = context.WithCancel(context.Background())
 	switch address.Kind {
 	case redisaddr.Single:
-		s.only = s.open(s.connecting.server(address.Hosts[0]))
+		s.only = s.openAt(address.Hosts[0])
 	case redisaddr.Sentinel:
-		s.only = s.open(s.connecting.master())
+		s.only = s.open("", s.connecting.master)
 	case redisaddr.Cluster:
 		s.openCluster()
 	}
@@ -133,13 +133,6 @@ func Open(o Options) (*Store, error) {
 func (s *Store) Close() {
 	s.end()
 	s.running.Wait()
-	if s.cluster == nil {
-		_ = s.only.maker.Close()
-		return
-	}
-	for _, l := range s.cluster.lanes {
-		_ = l.maker.Close()
-	}
 }
 
 // Divided reports whether a job has to have keys of one tag only.
