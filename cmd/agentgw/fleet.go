@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
-	"time"
 
 	"github.com/jonboulle/clockwork"
 
@@ -16,25 +15,19 @@ import (
 
 // fleet is what this process shares with other replicas: its limits, by a store.
 type fleet struct {
-	store   *redisstore.Store
+	store *redisstore.Store
+	clock clockwork.Clock
+	log   *slog.Logger
+	said  storeLog
+
+	mu      sync.Mutex // held until the fleet is whole: the store may tell of itself at once
 	limiter *ratelimit.Shared
-	clock   clockwork.Clock
-	log     *slog.Logger
-	policy  string
-
-	mu     sync.Mutex
-	away   bool
-	told   time.Time // of a change, in the log
-	untold int       // changes since
 }
-
-// toldEvery bounds how often the log tells of a store that comes and goes.
-const toldEvery = 10 * time.Second
 
 // newFleet has what local decides be shared. The store need not answer yet.
 func newFleet(settings *config.Settings, local *ratelimit.Local, replica string, clock clockwork.Clock, log *slog.Logger) (*fleet, error) {
-	f := &fleet{clock: clock, log: log, policy: settings.LimitsOnStoreFailure}
-	f.mu.Lock() // until it is whole: the store may tell of itself at once
+	f := &fleet{clock: clock, log: log, said: storeLog{log: log, policy: settings.LimitsOnStoreFailure}}
+	f.mu.Lock()
 	defer f.mu.Unlock()
 	store, err := redisstore.Open(redisstore.Options{
 		URL: settings.RedisURL.Reveal(), Timeout: settings.RedisTimeout, Clock: clock, Mode: f.changed, Back: f.back,
@@ -49,40 +42,12 @@ func newFleet(settings *config.Settings, local *ratelimit.Local, replica string,
 	return f, nil
 }
 
-// changed is told that the store went away, or is back.
+// changed is told that the store went away, or decides.
 func (f *fleet) changed(reason error) {
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.away = reason != nil
-	if now := f.clock.Now(); now.Sub(f.told) < toldEvery {
-		f.untold++ // what it has come to is told with the next renewal
-	} else {
-		f.tellLocked(now, reason)
-	}
-}
-
-func (f *fleet) tellLocked(now time.Time, reason error) {
-	f.told, f.untold = now, 0
-	if reason != nil {
-		f.log.Warn("the limits are not shared: the store does not decide", "reason", reason, "meanwhile", f.policy, "replicas", f.limiter.Replicas())
-		return
-	}
-	f.log.Info("the limits are shared again", "replicas", f.limiter.Replicas())
-}
-
-// tellLate tells of changes that came too soon after another.
-func (f *fleet) tellLate() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	now := f.clock.Now()
-	if f.untold == 0 || now.Sub(f.told) < toldEvery {
-		return
-	}
-	var reason error
-	if f.away {
-		reason = fmt.Errorf("it went away and came back: %d changes in a short time", f.untold)
-	}
-	f.tellLocked(now, reason)
+	limiter := f.limiter
+	f.mu.Unlock()
+	f.said.changed(f.clock.Now(), reason, limiter.Replicas())
 }
 
 // back tells a store that is back of the calls that run, before anybody is decided by
@@ -99,11 +64,14 @@ func (f *fleet) back(by ratelimit.Store) error {
 func (f *fleet) run(ctx context.Context) {
 	ticker := f.clock.NewTicker(ratelimit.RenewEvery)
 	defer ticker.Stop()
+	var report storeReport
 	for {
 		if lost, err := f.limiter.Renew(f.store); err == nil && lost > 0 {
 			f.log.Warn("the store had lost slots of calls that run, and has them again", "slots", lost)
 		}
-		f.tellLate()
+		now := f.clock.Now()
+		f.said.late(now, f.limiter.Replicas())
+		report.tell(f.log, now, f.said.away(), f.store.Failures(), f.limiter.Alone())
 		select {
 		case <-ctx.Done():
 			return

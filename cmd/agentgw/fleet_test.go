@@ -52,6 +52,13 @@ func newReplicas(t *testing.T, n int, redis, limits string, flags ...string) *re
 // newReplicasBy is newReplicas, each of which finds Redis elsewhere.
 func newReplicasBy(t *testing.T, redis []string, limits string, flags ...string) *replicas {
 	t.Helper()
+	return newReplicasWith(t, redis, limits, "", flags...)
+}
+
+// newReplicasWith is newReplicasBy with more in the registry: what goes on with its services.
+// UPSTREAM in it is where the upstream is.
+func newReplicasWith(t *testing.T, redis []string, limits, more string, flags ...string) *replicas {
+	t.Helper()
 	r := &replicas{t: t, stay: make(chan struct{}), requests: map[string]bool{}}
 	r.upstream = httptest.NewServer(http.HandlerFunc(r.serve))
 	t.Cleanup(r.upstream.Close)
@@ -77,7 +84,7 @@ services:
     on_store_failure: closed
     actions:
       get: {method: GET, path: /get}
-`, limits, hex.EncodeToString(digest[:]), r.upstream.URL, r.upstream.URL)
+`, limits, hex.EncodeToString(digest[:]), r.upstream.URL, r.upstream.URL) + strings.ReplaceAll(more, "UPSTREAM", r.upstream.URL)
 	if err := os.WriteFile(file, []byte(registry), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -130,19 +137,25 @@ func (r *replicas) serve(w http.ResponseWriter, req *http.Request) {
 // call makes one call through a replica, and returns its status, and the code of a
 // refusal.
 func (r *replicas) call(replica int, service, action string) (status int, code string) {
+	status, header := r.ask(replica, service, action)
+	return status, header.Get("Agentgate-Code")
+}
+
+// ask is call with all fields of the answer; status 0 if there was none.
+func (r *replicas) ask(replica int, service, action string) (status int, header http.Header) {
 	req, err := http.NewRequest("POST", "http://"+r.agents[replica]+"/v1/act", strings.NewReader(fmt.Sprintf(`{"service":%q,"action":%q}`, service, action)))
 	if err != nil {
 		r.t.Error(err)
-		return 0, ""
+		return 0, nil
 	}
 	req.Header.Set("Authorization", "Bearer "+r.key)
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return 0, ""
+		return 0, nil
 	}
 	defer res.Body.Close()
 	_, _ = io.Copy(io.Discard, res.Body)
-	return res.StatusCode, res.Header.Get("Agentgate-Code")
+	return res.StatusCode, res.Header
 }
 
 // hold has so many calls be held at the upstream, spread over the replicas, and counts

@@ -25,6 +25,7 @@ func shareOf(most, n int64) int64 {
 // settleAway makes a charge while the store is away.
 func (s *Shared) settleAway(c Charge, err error, now int64) Charge {
 	s.options.Failed(err)
+	s.alone.count(s.options.Away)
 	switch s.options.Away {
 	case PolicyOpen:
 		return Charge{}
@@ -81,9 +82,15 @@ func (s *Shared) here(c Charge, a *Admission, now int64) (Charge, Admission, Ver
 			uses = append(uses, u)
 		}
 	}
+	s.alone.count(policy)
 	if policy == PolicyClosed {
 		c.refund(now)
 		return c, *a, Verdict{Outcome: Unavailable}
+	}
+	for i := range a.Uses {
+		if by := a.Uses[i].Rule.away; by == PolicyDefault || by == PolicyOpen {
+			s.alone.pass(a.Uses[i].Rule)
+		}
 	}
 	alone := Admission{
 		Service: NewService(a.Service.name, 0), Process: a.Process, Under: s.line.caps.Load(), Uses: uses, TunnelBytes: a.TunnelBytes,

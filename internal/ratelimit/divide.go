@@ -277,19 +277,20 @@ func (s *Shared) refuseKey(r *ruling, key Charge, left time.Duration, now int64)
 	r.key, r.outcome = ofKey.key, ofKey.outcome
 }
 
-// oneTag has what a job does not need be called as what it needs is: a cluster looks at
-// all names.
+// oneTag has what a job does not need be called as what it needs is: a cluster looks at all
+// names, and so does a server whose user may have those of this program alone.
 func oneTag(j Job) Job {
+	used := nameless
 	for _, name := range j.Keys {
-		if name == "" {
-			continue
+		if name != "" {
+			used = name
+			break
 		}
-		for i := range j.Keys {
-			if j.Keys[i] == "" {
-				j.Keys[i] = name
-			}
+	}
+	for i := range j.Keys {
+		if j.Keys[i] == "" {
+			j.Keys[i] = used
 		}
-		break
 	}
 	return j
 }

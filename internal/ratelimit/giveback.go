@@ -64,7 +64,7 @@ func (t *taken) parts() (list []*taken, jobs []Job) {
 // that is 0, as a decision may.
 func (s *Shared) giveBack(t *taken, within time.Duration) (Answer, error) {
 	if !s.options.Divided {
-		return s.store.Ask(t.job())
+		return s.store.Ask(oneTag(t.job()))
 	}
 	parts, jobs := t.parts()
 	for i := range jobs {

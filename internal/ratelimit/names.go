@@ -33,6 +33,9 @@ func windowName(r *Rule, partition string) string {
 
 const replicasName = storePrefix + "{replicas}"
 
+// nameless is for a job that needs no name: nothing is kept by it.
+const nameless = storePrefix + "{none}"
+
 // plain is a name as it is, if that is short and of harmless characters, as nearly all
 // are; callers choose some of them. Any other is its digest. No name of one sort is one
 // of the other.

@@ -40,6 +40,7 @@ type Shared struct {
 	options  SharedOptions
 	leases   leases
 	replicas atomic.Int64 // that lived when the store last told
+	alone    decidedAlone
 }
 
 // NewShared returns a limiter that shares with all that use the same store.
@@ -229,7 +230,7 @@ func (s *Shared) rule(q *inquiry, now int64) (ruling, error) {
 	if s.options.Divided {
 		return s.divide(q, now)
 	}
-	answer, err := s.store.Ask(q.job(now))
+	answer, err := s.store.Ask(oneTag(q.job(now)))
 	if err != nil {
 		return ruling{}, err
 	}

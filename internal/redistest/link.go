@@ -9,10 +9,9 @@ import (
 
 // Link is a way to a server that can be slow or cut.
 type Link struct {
-	Addr string
-	to   string
-
+	Addr  string
 	mu    sync.Mutex
+	to    string
 	slow  time.Duration
 	whole chan struct{} // closed while what comes passes
 	conns []net.Conn
@@ -33,7 +32,10 @@ func Between(t testing.TB, s *Server) *Link {
 			if err != nil {
 				return
 			}
-			server, err := net.Dial("tcp", link.to)
+			link.mu.Lock()
+			to := link.to
+			link.mu.Unlock()
+			server, err := net.Dial("tcp", to)
 			if err != nil {
 				_ = client.Close()
 				continue
@@ -64,6 +66,13 @@ func (l *Link) Slow(by time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.slow = by
+}
+
+// Lead has connections lead to another server from now on; those that are there stay.
+func (l *Link) Lead(to *Server) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.to = to.Addr
 }
 
 // Drop ends all connections, and lets others be made.

@@ -67,10 +67,11 @@ func binary() string {
 	return ""
 }
 
-// Again starts it after a Stop, at the same address and empty.
-func (s *Server) Again() {
+// Again starts it after a Stop, at the same address and, unless it was told to save, empty.
+// more are options besides those that it has.
+func (s *Server) Again(more ...string) {
 	s.t.Helper()
-	s.cmd = exec.Command(s.bin, s.args...)
+	s.cmd = exec.Command(s.bin, append(s.args[:len(s.args):len(s.args)], more...)...)
 	if err := s.cmd.Start(); err != nil {
 		s.t.Fatal(err)
 	}
@@ -120,7 +121,7 @@ func (s *Server) Do(args ...string) string {
 
 func (s *Server) ping() bool {
 	reply, err := s.do("PING")
-	return err == nil && (strings.HasPrefix(reply, "+PONG") || strings.HasPrefix(reply, "-NOAUTH"))
+	return err == nil && (strings.HasPrefix(reply, "+PONG") || strings.HasPrefix(reply, "-NOAUTH") || strings.HasPrefix(reply, "-LOADING"))
 }
 
 // do runs a command over the connection that there is, or a new one.

@@ -35,7 +35,6 @@ type cluster struct {
 	by    [slots]atomic.Pointer[lane] // nil: nobody has it
 	stale atomic.Bool                 // something was different from what was known
 	known atomic.Bool                 // who has which slots has been told, once
-	tried chan struct{}               // closed when it was, or nobody told
 
 	mu    sync.Mutex
 	lanes map[string]*lane // by address
@@ -44,7 +43,7 @@ type cluster struct {
 // openCluster asks who has which slots, until it is told, and then again from time to
 // time. Until then the store counts as away.
 func (s *Store) openCluster() {
-	s.cluster = &cluster{store: s, lanes: map[string]*lane{}, tried: make(chan struct{})}
+	s.cluster = &cluster{store: s, lanes: map[string]*lane{}}
 	s.away.Add(1)
 	s.running.Add(1)
 	go s.cluster.follow()
@@ -61,6 +60,9 @@ func (c *cluster) follow() {
 		switch {
 		case c.known.Load():
 		case told != nil:
+			if first {
+				s.count(told)
+			}
 			s.tell(told)
 		case first || s.options.Back == nil || s.options.Back(probing{store: s}) == nil:
 			c.known.Store(true)
@@ -68,7 +70,7 @@ func (c *cluster) follow() {
 			s.tell(nil)
 		}
 		if first {
-			close(c.tried)
+			close(s.tried)
 		}
 		select {
 		case <-s.ended.Done():
@@ -94,7 +96,7 @@ func (c *cluster) ask() error {
 		}
 	}
 	c.mu.Unlock()
-	why := &Error{Reason: Network}
+	why := &Error{Reason: Down} // if all say that nobody has any
 	for _, address := range append(known, c.store.connecting.Hosts...) {
 		client := c.store.connecting.server(address)
 		of, err := client.ClusterShards(c.store.ended).Result()
@@ -186,27 +188,6 @@ func (c *cluster) at(address string) *lane {
 	}
 	l.retired.Store(false)
 	return l
-}
-
-// ready reports whether it is known who has which slots. Who comes before anybody was asked
-// waits for that, as for a first connection; who comes later, for nothing.
-func (c *cluster) ready() bool {
-	if c.known.Load() {
-		return true
-	}
-	select {
-	case <-c.tried:
-		return c.known.Load()
-	default:
-	}
-	patience := c.store.options.Clock.NewTimer(c.store.options.Timeout)
-	defer patience.Stop()
-	select {
-	case <-c.tried:
-	case <-patience.Chan():
-	case <-c.store.ended.Done():
-	}
-	return c.known.Load()
 }
 
 // uses are the lanes that slots lead to.

@@ -53,8 +53,7 @@ func (s *servedBy) SetTime(to time.Time) {
 func TestContractOnACluster(t *testing.T) {
 	cluster := newServedBy(redistest.StartCluster(t))
 	clock := clockwork.NewFakeClock()
-	store := open(t, cluster.URL(), clock)
-	store.TestingOnlyClock()
+	store := open(t, cluster.URL(), clock, redisstore.TestingOnlyClock)
 	cluster.SetTime(time.Unix(0, 0))
 	eventually(t, "the store decides", func() bool {
 		_, err := store.Ask(ratelimit.Probe())

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"crypto/tls"
+	"net"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -44,10 +45,36 @@ func (c *connecting) dial() time.Duration {
 	return c.wire()
 }
 
+// dialer connects with TLS, and tells a connection that did not come about from TLS that did
+// not; nil without TLS.
+func (c *connecting) dialer() func(ctx context.Context, network, address string) (net.Conn, error) {
+	if c.tls == nil {
+		return nil
+	}
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		ctx, cancel := context.WithTimeout(ctx, c.dial())
+		defer cancel()
+		conn, err := new(net.Dialer).DialContext(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		config := c.tls.Clone()
+		if config.ServerName == "" {
+			config.ServerName, _, _ = net.SplitHostPort(address)
+		}
+		over := tls.Client(conn, config)
+		if err := over.HandshakeContext(ctx); err != nil {
+			_ = conn.Close()
+			return nil, handshakeError{err}
+		}
+		return over, nil
+	}
+}
+
 // server is a client of one server. Like the other it is of one connection.
 func (c *connecting) server(address string) *redis.Client {
 	return redis.NewClient(&redis.Options{
-		Addr: address, Username: c.User, Password: c.Password, DB: c.DB, TLSConfig: c.tls,
+		Addr: address, Username: c.User, Password: c.Password, DB: c.DB, Dialer: c.dialer(),
 		MaxRetries:            -1, // what may have run must not run twice
 		ContextTimeoutEnabled: true,
 		DialTimeout:           c.dial(), ReadTimeout: c.wire(), WriteTimeout: c.wire(), DialerRetries: 1,
@@ -61,7 +88,7 @@ func (c *connecting) server(address string) *redis.Client {
 func (c *connecting) master() *redis.Client {
 	return redis.NewFailoverClient(&redis.FailoverOptions{
 		MasterName: c.Master, SentinelAddrs: c.Hosts, SentinelUsername: c.SentinelUser, SentinelPassword: c.SentinelPassword,
-		Username: c.User, Password: c.Password, DB: c.DB, TLSConfig: c.tls,
+		Username: c.User, Password: c.Password, DB: c.DB, Dialer: c.dialer(),
 		MaxRetries: -1, ContextTimeoutEnabled: true,
 		DialTimeout: c.dial(), ReadTimeout: c.wire(), WriteTimeout: c.wire(), DialerRetries: 1,
 		PoolSize: 1, PipelinePoolSize: -1, DisableIdentity: true,

@@ -28,8 +28,7 @@ func TestContractOfOneReplica(t *testing.T) {
 	}
 	mini := miniredis.RunT(t)
 	clock := clockwork.NewFakeClock()
-	store := open(t, "redis://"+mini.Addr(), clock)
-	store.TestingOnlyStruct()
+	store := open(t, "redis://"+mini.Addr(), clock, redisstore.TestingOnlyStruct)
 	limitertest.RunOf(t, 50, func(tb limitertest.TB) limitertest.Subject { return subject(tb, mini, clock, store, false) })
 }
 
@@ -38,8 +37,7 @@ func TestContractOfOneReplica(t *testing.T) {
 func TestContractOnRedis(t *testing.T) {
 	server := redistest.Start(t)
 	clock := clockwork.NewFakeClock()
-	store := open(t, server.URL(), clock)
-	store.TestingOnlyClock()
+	store := open(t, server.URL(), clock, redisstore.TestingOnlyClock)
 	limitertest.RunOf(t, 50, func(tb limitertest.TB) limitertest.Subject { return subject(tb, &served{server}, clock, store, false) })
 }
 
@@ -50,8 +48,7 @@ func TestContractInParts(t *testing.T) {
 	}
 	server := redistest.Start(t)
 	clock := clockwork.NewFakeClock()
-	store := open(t, server.URL(), clock)
-	store.TestingOnlyClock()
+	store := open(t, server.URL(), clock, redisstore.TestingOnlyClock)
 	limitertest.RunOf(t, 50, func(tb limitertest.TB) limitertest.Subject { return subject(tb, &served{server}, clock, store, true) })
 }
 
@@ -70,9 +67,17 @@ func (s *served) SetTime(to time.Time) {
 	s.Do("SET", redisstore.ClockName, strconv.FormatInt(to.UnixMicro(), 10))
 }
 
-func open(t testing.TB, url string, clock clockwork.Clock) *redisstore.Store {
+func open(t testing.TB, url string, clock clockwork.Clock, more ...func(*redisstore.Options)) *redisstore.Store {
 	t.Helper()
-	store, err := redisstore.Open(redisstore.Options{URL: url, Clock: clock, Timeout: 10 * time.Second, Mode: func(why error) { t.Log("mode:", why) }})
+	o := redisstore.Options{URL: url, Clock: clock, Timeout: 10 * time.Second, Mode: func(why error) {
+		if why != nil {
+			t.Log("away:", why)
+		}
+	}}
+	for _, m := range more {
+		m(&o)
+	}
+	store, err := redisstore.Open(o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,8 +3,6 @@ package redisstore
 import (
 	"fmt"
 	"strings"
-
-	"agentgw/internal/ratelimit"
 )
 
 // ClockName is the key that a server has its time from, in microseconds, for a Store
@@ -38,7 +36,7 @@ local redis = {pcall = real.pcall, call = function(name, ...)
 			end
 		end
 		return real.call(name, ...)
-	elseif name == 'PEXPIRE' then
+	elseif name == 'PEXPIRE' and select(2, ...) ~= '0' then
 		return 1
 	elseif name == 'SET' then
 		local key, value = ...
@@ -48,10 +46,10 @@ local redis = {pcall = real.pcall, call = function(name, ...)
 end}
 `
 
-// TestingOnlyClock has scripts go by ClockName. It must come before all else.
-func (s *Store) TestingOnlyClock() {
+// TestingOnlyClock has the scripts of a Store go by ClockName.
+func TestingOnlyClock(o *Options) {
 	clocks := "'" + strings.Join(append([]string{ClockName}, ClockNames()...), "', '") + "'"
-	s.program = ratelimit.NewProgram(strings.Replace(testingOnlyClock, "CLOCKS", clocks, 1))
+	o.before = strings.Replace(testingOnlyClock, "CLOCKS", clocks, 1)
 }
 
 // A stand-in for Redis has not all that Lua has there: this does with doubles that are
@@ -105,5 +103,5 @@ local struct = {
 }
 `
 
-// TestingOnlyStruct is for a server that has no struct. It must come before all else.
-func (s *Store) TestingOnlyStruct() { s.program = ratelimit.NewProgram(testingOnlyStruct) }
+// TestingOnlyStruct is for a server that has no struct.
+func TestingOnlyStruct(o *Options) { o.before = testingOnlyStruct }

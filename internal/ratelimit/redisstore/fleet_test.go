@@ -303,8 +303,7 @@ func TestADeadReplicasSlotsComeBack(t *testing.T) {
 	var limiters []*ratelimit.Shared
 	var stores []*redisstore.Store
 	for i := range 2 {
-		store := open(t, server.URL(), clockwork.NewFakeClock())
-		store.TestingOnlyClock()
+		store := open(t, server.URL(), clockwork.NewFakeClock(), redisstore.TestingOnlyClock)
 		stores = append(stores, store)
 		limiters = append(limiters, ratelimit.NewShared(ratelimit.NewLocal(ratelimit.Options{}), store, ratelimit.SharedOptions{Replica: fmt.Sprint(i), Away: ratelimit.PolicyClosed}))
 	}
@@ -338,8 +337,7 @@ func TestADeadReplicasSlotsComeBack(t *testing.T) {
 func TestWhoeverAsksFindsADeadReplicasSlots(t *testing.T) {
 	server := redistest.Start(t)
 	s := &served{server}
-	store := open(t, server.URL(), clockwork.NewFakeClock())
-	store.TestingOnlyClock()
+	store := open(t, server.URL(), clockwork.NewFakeClock(), redisstore.TestingOnlyClock)
 	limiter := ratelimit.NewShared(ratelimit.NewLocal(ratelimit.Options{}), store, ratelimit.SharedOptions{Replica: "r", Away: ratelimit.PolicyClosed})
 	for _, set := range []string{"agw2:{registered:4:t}:slots", "agw2:{service:s}:slots"} {
 		server.Do("ZADD", set, "1000000000", "dead.1", "1000000000", "dead.2") // until the thousandth second
@@ -362,8 +360,7 @@ func TestWhoeverAsksFindsADeadReplicasSlots(t *testing.T) {
 func TestALimitChangesAfterTheLastCall(t *testing.T) {
 	server := redistest.Start(t)
 	s := &served{server}
-	store := open(t, server.URL(), clockwork.NewFakeClock())
-	store.TestingOnlyClock()
+	store := open(t, server.URL(), clockwork.NewFakeClock(), redisstore.TestingOnlyClock)
 	limiter := ratelimit.NewShared(ratelimit.NewLocal(ratelimit.Options{}), store, ratelimit.SharedOptions{Replica: "r", Away: ratelimit.PolicyClosed})
 	key := func(interval time.Duration) *ratelimit.Ref {
 		return ratelimit.NewRef(ratelimit.Registered, ratelimit.KindKey, "k", ratelimit.Limit{Interval: int64(interval), Burst: 10})
@@ -388,8 +385,7 @@ func TestALimitChangesAfterTheLastCall(t *testing.T) {
 func TestAClockThatIsSetBack(t *testing.T) {
 	server := redistest.Start(t)
 	s := &served{server}
-	store := open(t, server.URL(), clockwork.NewFakeClock())
-	store.TestingOnlyClock()
+	store := open(t, server.URL(), clockwork.NewFakeClock(), redisstore.TestingOnlyClock)
 	limiter := ratelimit.NewShared(ratelimit.NewLocal(ratelimit.Options{}), store, ratelimit.SharedOptions{Replica: "r", Away: ratelimit.PolicyClosed})
 	local := int64(0)
 	for _, step := range []struct {

@@ -31,6 +31,7 @@ type lane struct {
 	offset offset // of the server's clock
 	failed atomic.Int64
 	away   atomic.Bool
+	afresh atomic.Bool // another connection is to be made: the address may lead elsewhere by now
 	told   told
 
 	retired atomic.Bool // no slot of a Cluster leads here any more
@@ -137,22 +138,28 @@ func (l *lane) keep(j *job) {
 	}
 }
 
-// failure counts one, and returns it. One that says something of a single key, and
-// nothing of the server, is no sign that this is away.
-func (l *lane) failure(err error) error {
-	s := l.store
+// count counts a failure by its reason.
+func (s *Store) count(err error) *Error {
 	var of *Error
 	if !errors.As(err, &of) {
 		of = &Error{Reason: Other, Err: err}
 	}
 	s.byReason.count(of.Reason)
+	return of
+}
+
+// failure counts one, and returns it. One that says something of a single key, and
+// nothing of the server, is no sign that this is away.
+func (l *lane) failure(err error) error {
+	s := l.store
+	of := s.count(err)
 	if of.Reason == Script || of.Reason == Moved && s.cluster != nil {
 		return of
 	}
 	if s.cluster != nil {
 		s.cluster.stale.Store(true)
 	}
-	if s.ended.Err() == nil && l.failed.Add(1) >= failures {
+	if s.ended.Err() == nil && (of.lasts() || l.failed.Add(1) >= failures) {
 		l.goAway(of, false)
 	}
 	return of
@@ -161,6 +168,7 @@ func (l *lane) failure(err error) error {
 // goAway has the server count as away, until it answers. soon: it may well answer now.
 func (l *lane) goAway(why error, soon bool) {
 	if l.away.CompareAndSwap(false, true) {
+		l.renounce(why)
 		l.store.away.Add(1)
 		l.store.running.Add(1)
 		go l.probe(why, soon)
@@ -186,33 +194,62 @@ func (l *lane) probe(why error, soon bool) {
 		if s.cluster != nil {
 			job, found = s.cluster.probe(l)
 		}
-		if found && (!l.answers(job) || s.options.Back != nil && s.options.Back(probing{s, l}) != nil) {
-			continue
+		if found {
+			err := l.answers(job)
+			if err == nil && s.options.Back != nil {
+				err = s.options.Back(probing{s, l})
+			}
+			if err != nil {
+				l.renounce(err)
+				s.tell(err)
+				continue
+			}
 		}
-		l.failed.Store(0)
-		l.away.Store(false)
-		l.nudge()
-		s.away.Add(-1)
-		s.tell(nil)
+		l.isBack()
 		return
 	}
 }
 
-// answers reports whether the server answers in time, and to what changes it.
-func (l *lane) answers(probe ratelimit.Job) bool {
+// renounce has another connection be made if an error is of those that last: where an address
+// or a name leads to who is master, that may be another by now, while a connection stays with
+// the one that was.
+func (l *lane) renounce(err error) {
+	var of *Error
+	if errors.As(err, &of) && of.lasts() {
+		l.afresh.Store(true)
+	}
+}
+
+// isBack has the server be asked again.
+func (l *lane) isBack() {
+	l.failed.Store(0)
+	l.away.Store(false)
+	l.nudge()
+	l.store.away.Add(-1)
+	l.store.tell(nil)
+}
+
+// answers returns an error if the server does not answer in time, and to what changes it.
+func (l *lane) answers(probe ratelimit.Job) error {
 	from := l.store.nanos.Nanos()
 	_, err := l.askLong(probe)
-	return err == nil && l.store.nanos.Nanos()-from <= int64(l.store.options.Timeout)
+	if err == nil && l.store.nanos.Nanos()-from > int64(l.store.options.Timeout) {
+		err = &Error{Reason: Timeout}
+	}
+	return err
 }
 
 // askLong asks although the server counts as away.
-func (l *lane) askLong(of ratelimit.Job) (ratelimit.Answer, error) {
+func (l *lane) askLong(of ratelimit.Job) (ratelimit.Answer, error) { return l.askFor(of, onTheWire) }
+
+// askFor is askLong, for as long as within.
+func (l *lane) askFor(of ratelimit.Job, within time.Duration) (ratelimit.Answer, error) {
 	s := l.store
-	j := &job{Job: of, deadline: s.nanos.Nanos() + int64(onTheWire), done: make(chan struct{})}
+	j := &job{Job: of, deadline: s.nanos.Nanos() + int64(within), done: make(chan struct{})}
 	if !l.queue(j) {
 		return ratelimit.Answer{}, &Error{Reason: Overloaded}
 	}
-	patience := s.options.Clock.NewTimer(onTheWire)
+	patience := s.options.Clock.NewTimer(within)
 	defer patience.Stop()
 	select {
 	case <-j.done:

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"bufio"
 	"context"
+	"errors"
 	"net"
 	"sync"
 	"time"
@@ -34,6 +35,8 @@ func (d *dialled) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return
 func (d *dialled) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
 }
+
+var errAfresh = errors.New("another connection is made")
 
 // link is one connection. One goroutine writes commands, also before earlier ones are
 // answered, and another reads what is replied, so that both ends are at work.
@@ -145,6 +148,7 @@ func (l *lane) receive(k *link) {
 		if broken != nil {
 			broken = k.end(broken)
 		}
+		var unable error // to load the program, which says more than that Redis has none
 		for _, jobs := range f.commands {
 			var numbers []byte
 			var others []string
@@ -154,6 +158,12 @@ func (l *lane) receive(k *link) {
 					broken = k.end(broken)
 					err = broken
 				}
+			}
+			switch {
+			case jobs == nil && err != nil:
+				unable = err
+			case isNoScript(err) && unable != nil:
+				err = unable
 			}
 			l.answer(jobs, f.loads, numbers, others, err)
 		}

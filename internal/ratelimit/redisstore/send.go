@@ -86,6 +86,10 @@ func (l *lane) dispatch(k *link, jobs []*job, load bool, loads int64) *link {
 	l.flights.Add(1)
 	l.flying.Add(f.size)
 	var err error
+	if l.afresh.Swap(false) && k != nil {
+		_ = k.end(errAfresh)
+		k = nil
+	}
 	for range 2 { // the server may have ended the connection before it was asked
 		if k == nil {
 			if k, err = connect(l.ended, l.client(), l.store.program.SHA1, l.store.connecting.wire()); err != nil {
@@ -192,8 +196,8 @@ func (l *lane) settle(j *job) {
 	}
 	if j.again {
 		var of *Error
-		if errors.As(j.err, &of) && of.Reason != Script {
-			if !j.Once {
+		if errors.As(j.err, &of) {
+			if of.Reason != Script && !j.Once { // a script would fail again
 				l.keep(j)
 			}
 			_ = l.failure(j.err)

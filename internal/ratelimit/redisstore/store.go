@@ -18,6 +18,7 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -37,12 +38,16 @@ type Options struct {
 	Timeout time.Duration
 	// Clock times what is waited for.
 	Clock clockwork.Clock
-	// Mode is told whenever the store goes away, with the reason, and when it is back,
-	// with nil. Before it is told the latter, Back has run.
+	// Mode is told once the store has first answered, with nil; and whenever it goes away,
+	// as it does if it does not answer when it is first asked, with the reason, again if
+	// that is by now another that somebody has to mend; and when it is back, with nil.
+	// Before it is told that, Back has run.
 	Mode func(reason error)
 	// Back is called when the store answers again, before anybody is decided by it. It has
 	// to ask by what it is given.
 	Back func(ratelimit.Store) error
+
+	before string // the program: a text of tests
 }
 
 const (
@@ -65,19 +70,30 @@ type Store struct {
 	ended   context.Context
 	end     context.CancelFunc
 	running sync.WaitGroup
+	tried   chan struct{} // closed when the store has been asked once, whatever came of it
 
 	number   atomic.Int64 // of answers
 	dropped  atomic.Int64
 	reloads  atomic.Int64
 	byReason reasons
 
-	away     atomic.Int64 // lanes that are
-	mode     sync.Mutex   // over telling of it
-	saidAway bool
+	away atomic.Int64 // lanes that are
+	mode sync.Mutex   // over telling of it
+	said mode         // that was told last
+	why  Reason       // that was
 
 	program  ratelimit.Program
 	together int // jobs in one command, whose keys must all lie on one server
 }
+
+// mode is whether the store decides, as was told.
+type mode uint8
+
+const (
+	isUnknown mode = iota
+	isShared
+	isAway
+)
 
 // job is one that somebody waits for.
 type job struct {
@@ -116,13 +132,15 @@ func Open(o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{options: o, nanos: ratelimit.NewClock(o.Clock), connecting: connecting{address, config, o.Timeout}, program: ratelimit.NewProgram(""), together: oneCommand}
+	s := &Store{options: o, nanos: ratelimit.NewClock(o.Clock), connecting: connecting{address, config, o.Timeout}, program: ratelimit.NewProgram(o.before), together: oneCommand, tried: make(chan struct{})}
 	s.ended, s.end = context.WithCancel(context.Background())
 	switch address.Kind {
 	case redisaddr.Single:
 		s.only = s.openAt(address.Hosts[0])
+		s.begin(s.only)
 	case redisaddr.Sentinel:
 		s.only = s.open("", s.connecting.master)
+		s.begin(s.only)
 	case redisaddr.Cluster:
 		s.openCluster()
 	}
@@ -148,9 +166,9 @@ func (s *Store) lane(of ratelimit.Job) *lane {
 
 // Ask implements ratelimit.Store.
 func (s *Store) Ask(of ratelimit.Job) (ratelimit.Answer, error) {
-	ready := s.cluster == nil || s.cluster.ready()
+	s.begun()
 	l := s.lane(of)
-	if !ready || l == nil || l.away.Load() {
+	if s.cluster != nil && !s.cluster.known.Load() || l == nil || l.away.Load() {
 		s.byReason.count(Away)
 		return ratelimit.Answer{}, errAway
 	}
@@ -172,19 +190,29 @@ func (s *Store) Reloads() int64 { return s.reloads.Load() }
 // Dropped is how much was told and never run, as more waited than is kept.
 func (s *Store) Dropped() int64 { return s.dropped.Load() }
 
-// Away reports whether the store counts as away, or a part of it does.
+// Away reports whether the store counts as away, or a part of it does. It does until it has
+// first answered.
 func (s *Store) Away() bool { return s.away.Load() > 0 }
 
-// tell tells that the store is away, as a lane went for that reason, or, without one, that
-// it is back, as a lane is: if it is so by now, and was not told before.
+// tell tells that the store is away, as a lane is for that reason, or, without one, that it
+// is back, as a lane is: if it is so by now, and was not told before, or not for a reason
+// that lasts.
 func (s *Store) tell(why error) {
 	s.mode.Lock()
 	defer s.mode.Unlock()
-	away := s.Away()
-	if away == s.saidAway || away && why == nil {
+	away, is := s.Away(), isShared
+	if away {
+		is = isAway
+	}
+	var of *Error
+	_ = errors.As(why, &of)
+	another := away && of != nil && of.lasts() && of.Reason != s.why
+	if is == s.said && !another || away && why == nil {
 		return
 	}
-	s.saidAway = away
+	if s.said = is; of != nil {
+		s.why = of.Reason
+	}
 	if s.options.Mode == nil {
 		return
 	}

@@ -13,14 +13,16 @@ import (
 // What goes over the wire is written and read here, and not by go-redis: its commands are
 // made for any reply, and cost more than what Redis does to decide.
 
-// said is what Redis replied: to a command, or to one job of many as it would have to that
-// job alone.
+// said is what Redis replied to a command.
 type said string
 
 func (s said) Error() string { return string(s) }
 
 // RedisError has it be sorted as go-redis' own are.
 func (said) RedisError() {}
+
+// ofJob is what it replied to one job of many, as it would have to that job alone.
+type ofJob struct{ said }
 
 var errReply = errors.New("the reply is not one of the program")
 
@@ -179,7 +181,7 @@ func divide(jobs []*job, numbers []byte, others []string, err error) {
 		n, rest, ok := next(numbers)
 		switch {
 		case ok && n == -1 && len(others) > 0:
-			j.err = said(others[0])
+			j.err = ofJob{said(others[0])}
 			numbers, others = rest, others[1:]
 		case ok && n > 0 && int64(len(rest)) >= 8*n:
 			from := len(all)
