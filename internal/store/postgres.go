@@ -72,7 +72,7 @@ func OpenPostgres(ctx context.Context, url string) (*Store, error) {
 	if err := migratePostgres(bounded, db); err != nil {
 		return nil, errors.Join(away(ctx, err), db.Close())
 	}
-	return &Store{db: db, engine: postgres, config: config}, nil
+	return &Store{db: db, engine: postgres, config: config, pushed: make(chan struct{}, 1)}, nil
 }
 
 // migratePostgres brings the tables up to date, one process at a time. Where there is nothing

@@ -3,6 +3,8 @@ package store
 import (
 	"context"
 	"database/sql"
+	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -18,7 +20,18 @@ type Store struct {
 	// of what an idle gateway did. nil: the driver remembers statements itself.
 	generation *sql.Stmt
 	config     *pgx.ConnConfig // nil: a file
+	pushed     chan struct{}   // has Watch look at once; nil: nobody does
+	pushes     atomic.Bool
+	away       atomic.Bool
+
+	// AwayChanged, where set before the first use, is told once when the database is away,
+	// with the reason, and once with nil when it has answered again. It MUST NOT block.
+	AwayChanged func(error)
 }
+
+// Away reports whether the database did not answer when it was asked last. One that
+// is a file is never away.
+func (s *Store) Away() bool { return s.away.Load() }
 
 // engine is in what one database differs from the other. The SQL does not: both take $1,
 // "user" in quotes (a word of PostgreSQL's own), ON CONFLICT with what conflicts, and
@@ -49,10 +62,28 @@ func (s *Store) ask(ctx context.Context, most time.Duration, do func(ctx context
 		defer cancel()
 	}
 	err := do(bounded, conn{s.db, &s.engine})
-	if err != nil && s.engine.explain != nil {
-		return s.engine.explain(ctx, err)
+	if s.engine.explain == nil {
+		return err
+	}
+	if err != nil {
+		err = s.engine.explain(ctx, err)
+	}
+	if ctx.Err() == nil { // or who asked has gone, and nothing is known
+		s.note(err)
 	}
 	return err
+}
+
+// note keeps whether the database answered, and tells of a change.
+func (s *Store) note(err error) {
+	away := errors.Is(err, ErrAway)
+	if s.away.Swap(away) == away || s.AwayChanged == nil {
+		return
+	}
+	if !away {
+		err = nil
+	}
+	s.AwayChanged(err)
 }
 
 // transact runs do in a transaction, of which there is one at a time, whoever has the

@@ -23,7 +23,8 @@ func (s *Store) Generation(ctx context.Context) (generation int64, err error) {
 }
 
 // Watch calls onChange with the generation whenever it has moved, looking every
-// so often (DefaultPoll if not positive), until ctx ends; it returns then. The
+// so often (DefaultPoll if not positive), and at once when a change is pushed (Listen, by
+// which one Watch has a push), until ctx ends; it returns then. The
 // first look counts as a move, so that what changed between the caller's own
 // reading and this call is not missed.
 //
@@ -56,6 +57,7 @@ func (s *Store) Watch(ctx context.Context, clock clockwork.Clock, every time.Dur
 		case <-ctx.Done():
 			return
 		case <-ticker.Chan():
+		case <-s.pushed:
 		}
 	}
 }
