@@ -149,7 +149,7 @@ func (c *cli) setCredential(ctx context.Context, at home, ref vault.Ref, client 
 
 // vault opens the vault of the store.
 func (h home) vault(ctx context.Context) (*vault.Vault, error) {
-	kek, err := vault.LoadKEK(ctx, vault.KEKSource{Value: h.settings.VaultKey, Previous: h.settings.VaultKeyPrevious, Folder: h.settings.DataDir}, h.store)
+	kek, err := vault.LoadKEK(ctx, kekSource(h.settings), h.store)
 	if err != nil {
 		return nil, err
 	}

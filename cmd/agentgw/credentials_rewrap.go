@@ -27,7 +27,7 @@ It may be broken off at any time and run again: all that is there can be read.`,
 		Args: noArguments(""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.withStore(cmd, func(ctx context.Context, at home) error {
-				kek, err := vault.LoadKEK(ctx, vault.KEKSource{Value: at.settings.VaultKey, Previous: at.settings.VaultKeyPrevious, Folder: at.settings.DataDir}, at.store)
+				kek, err := vault.LoadKEK(ctx, kekSource(at.settings), at.store)
 				if err != nil {
 					return exit(exitCannotRun, err)
 				}

@@ -37,7 +37,7 @@ Running gateways follow within two seconds.`,
 
 // rootKEK is the vault key, under which roots are kept.
 func rootKEK(ctx context.Context, at home) (vault.KEK, error) {
-	return vault.LoadKEK(ctx, vault.KEKSource{Value: at.settings.VaultKey, Previous: at.settings.VaultKeyPrevious, Folder: at.settings.DataDir}, at.store)
+	return vault.LoadKEK(ctx, kekSource(at.settings), at.store)
 }
 
 func (c *cli) delegationsRevokeCommand() *cobra.Command {

@@ -105,7 +105,7 @@ func (c *cli) explain(cmd *cobra.Command, q explain.Question) (a explain.Answer,
 		return err
 	}
 	// A gateway that never ran has no store, and static keys need none.
-	if missing := noState(settings.DataDir); missing != nil {
+	if missing := noState(settings); missing != nil {
 		err := answer(nil, nil)
 		if err != nil && !explain.IsCaller(q.Key) { // whom no store knows
 			err = exit(exitCannotRun, errors.Join(err, missing))

@@ -8,13 +8,13 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/spf13/pflag"
 
+	"agentgw/internal/admin"
 	"agentgw/internal/config"
 	"agentgw/internal/pgtest"
 	"agentgw/internal/receipts"
@@ -27,7 +27,11 @@ type lister struct {
 	t    *testing.T
 	s    *server
 	data string
+	key  string
 }
+
+// vaultKeyOfTests is one that was drawn.
+const vaultKeyOfTests = "8d969eef6ecad3c29a3a629280e686cf0c3f5d5a86aff3ca12020c923adc6c92"
 
 func newLister(t *testing.T, url, upstream string) *lister {
 	t.Helper()
@@ -46,26 +50,26 @@ func newLister(t *testing.T, url, upstream string) *lister {
 	if err != nil {
 		t.Fatal(err)
 	}
-	settings.DatabaseURL = secret.New(url)
+	settings.DatabaseURL, settings.VaultKey = secret.New(url), secret.New(vaultKeyOfTests)
 	s, err := start(settings, snapshot, nil, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &lister{t, s, settings.DataDir}
+	l := &lister{t, s, settings.DataDir, ""}
+	if l.key, err = (operations{s}).CreateKey(t.Context(), admin.NewKey{ID: strings.ToLower(s.replica), Services: []string{"*"}, Users: []string{"*"}}); err != nil {
+		t.Fatal(err)
+	}
+	return l
 }
 
 // call makes a call, and returns its receipt.
 func (l *lister) call() string {
 	l.t.Helper()
-	key, err := os.ReadFile(filepath.Join(l.data, "first-key"))
-	if err != nil {
-		l.t.Fatal(err)
-	}
 	r, err := http.NewRequest("POST", "http://"+l.s.agentsListener.Addr().String()+"/v1/act", strings.NewReader(`{"service":"tools","action":"get"}`))
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	r.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(key)))
+	r.Header.Set("Authorization", "Bearer "+l.key)
 	res, err := http.DefaultClient.Do(r)
 	if err != nil {
 		l.t.Fatal(err)

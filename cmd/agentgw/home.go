@@ -13,6 +13,7 @@ import (
 	"agentgw/internal/config"
 	"agentgw/internal/registry"
 	"agentgw/internal/store"
+	"agentgw/internal/vault"
 )
 
 // home is where keys, credentials and the like are kept, and what serve would
@@ -68,7 +69,7 @@ func (c *cli) withStore(cmd *cobra.Command, do func(ctx context.Context, at home
 	if err != nil {
 		return err
 	}
-	if err := noState(settings.DataDir); err != nil {
+	if err := noState(settings); err != nil {
 		return exit(exitCannotRun, err)
 	}
 	return c.inStore(cmd, home{settings: settings, snapshot: snapshot}, do)
@@ -81,7 +82,7 @@ func (c *cli) withNewStore(cmd *cobra.Command, do func(ctx context.Context, at h
 	if err != nil {
 		return err
 	}
-	if _, err := os.Stat(settings.DataDir); errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(settings.DataDir); errors.Is(err, fs.ErrNotExist) && settings.DatabaseURL.Empty() {
 		defer func() {
 			if _, err := os.Stat(settings.DataDir); err == nil {
 				fmt.Fprintf(c.stderr, "agentgw: made a new data folder %s\n", settings.DataDir)
@@ -96,7 +97,7 @@ func (c *cli) inStore(cmd *cobra.Command, at home, do func(ctx context.Context, 
 	if ctx == nil {
 		ctx = context.Background() // cobra's, if nobody gave it one
 	}
-	at.store, err = store.Open(ctx, at.settings.DataDir)
+	at.store, err = openStore(ctx, at.settings)
 	if err != nil {
 		return exit(exitCannotRun, err)
 	}
@@ -108,8 +109,36 @@ func (c *cli) inStore(cmd *cobra.Command, at home, do func(ctx context.Context, 
 	return do(ctx, at)
 }
 
-// noState is the error of a data folder without a state store, or nil.
-func noState(folder string) error {
+// openStore opens the store that the settings name, of which an error names the setting
+// and never holds the URL.
+func openStore(ctx context.Context, settings *config.Settings) (*store.Store, error) {
+	if settings.DatabaseURL.Empty() {
+		return store.Open(ctx, settings.DataDir)
+	}
+	s, err := store.OpenPostgres(ctx, settings.DatabaseURL.Reveal())
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", settings.Place("AGENTGATE_DATABASE_URL"), err)
+	}
+	return s, nil
+}
+
+// kekSource is where the vault key comes from. Beside a database that others share one
+// that this process made would be nobody else's: it must be given.
+func kekSource(settings *config.Settings) vault.KEKSource {
+	source := vault.KEKSource{Value: settings.VaultKey, Previous: settings.VaultKeyPrevious}
+	if settings.DatabaseURL.Empty() {
+		source.Folder = settings.DataDir
+	}
+	return source
+}
+
+// noState is the error of a data folder without a state store, or nil. That of a database
+// is found missing when it is opened.
+func noState(settings *config.Settings) error {
+	folder := settings.DataDir
+	if !settings.DatabaseURL.Empty() {
+		return nil
+	}
 	if err := noFolder(folder); err != nil {
 		return err
 	}

@@ -16,12 +16,12 @@ import (
 // are as of now.
 func (o operations) Keys(ctx context.Context) ([]admin.Key, error) {
 	if err := o.live.writeUses(ctx); err != nil {
-		return nil, err
+		return nil, ofState(err)
 	}
 	now := o.clock.Now()
 	list, uses, err := keyLines(ctx, o.store, now)
 	if err != nil {
-		return nil, err
+		return nil, ofState(err)
 	}
 	for i := range list {
 		list[i].From = "the state store"
@@ -61,7 +61,7 @@ func (o operations) CreateKey(ctx context.Context, ask admin.NewKey) (string, er
 	if err := o.store.AddKey(ctx, k); errors.Is(err, store.ErrExists) {
 		return "", fmt.Errorf("%w, and ids are not used again", admin.ErrKeyExists)
 	} else if err != nil {
-		return "", err
+		return "", ofState(err)
 	}
 	o.log.Warn("an operator made a key", "key", k.ID)
 	o.follow()
@@ -78,7 +78,7 @@ func (o operations) RevokeKey(ctx context.Context, id string) error {
 		}
 		return admin.ErrNoSuchKey
 	case err != nil:
-		return err
+		return ofState(err)
 	}
 	o.log.Warn("an operator revoked a key", "key", id)
 	o.follow()

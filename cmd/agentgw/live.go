@@ -64,6 +64,7 @@ type live struct {
 	reloads  sync.Mutex // held from reading the file to taking it over: who read last wins
 	switches sync.Mutex // held while a view is made; not while the file is read, which a revoked key must not wait for
 	state    atomic.Pointer[state]
+	stored   *[]store.Key // as last read, for whoever holds switches; nil: never
 }
 
 // state is what is in force and, since begin, is never nil. It is replaced under
@@ -93,7 +94,9 @@ func (l *live) refresh(ctx context.Context) error {
 	taken := errors.Join(l.salts.Reload(ctx), l.trust(ctx, running)) // whatever else is wrong
 	keys, unfit, err := l.keys(ctx, running)
 	err = errors.Join(err, taken)
-	l.sealedOut.Store(errors.Is(err, vault.ErrWrongKEK))
+	if !errors.Is(err, store.ErrAway) { // or nobody knows
+		l.sealedOut.Store(errors.Is(err, vault.ErrWrongKEK))
+	}
 	if keys == nil {
 		return err
 	}
@@ -183,6 +186,10 @@ func (l *live) take(ctx context.Context) (changed bool, err error) {
 
 func (l *live) switchLocked(ctx context.Context, next rules) error {
 	keys, unfit, err := l.keys(ctx, next)
+	if keys != nil && errors.Is(err, store.ErrAway) {
+		l.log.Warn("the file is in force with the keys and credentials that the state database had last", "error", err)
+		err = nil
+	}
 	if err := errors.Join(append(unfit, err)...); err != nil {
 		return err
 	}
@@ -196,13 +203,17 @@ func (l *live) switchLocked(ctx context.Context, next rules) error {
 }
 
 // keys joins the registry's keys with those of the store, and names those of
-// the store that r does not allow.
+// the store that r does not allow. Where the store's database is away, those are the keys
+// that it had last, beside the error.
 func (l *live) keys(ctx context.Context, r rules) (_ *identity.Directory, unfit []error, err error) {
-	stored, err := l.store.Keys(ctx)
-	if err != nil {
-		return nil, nil, err
+	stored, away := l.store.Keys(ctx)
+	if errors.Is(away, store.ErrAway) && l.stored != nil {
+		stored = *l.stored // a changed file must not wait for a database
+	} else if away != nil {
+		return nil, nil, away
 	}
-	stored = slices.DeleteFunc(stored, func(k store.Key) bool {
+	l.stored = &stored
+	stored = slices.DeleteFunc(slices.Clone(stored), func(k store.Key) bool {
 		if !k.RevokedAt.IsZero() || k.Limits == nil {
 			return false
 		}
@@ -221,6 +232,9 @@ func (l *live) keys(ctx context.Context, r rules) (_ *identity.Directory, unfit 
 		return nil, nil, err
 	}
 	directory.Track(&l.uses)
+	if away != nil {
+		return directory, unfit, away
+	}
 	return directory, unfit, l.vault.Reload(ctx)
 }
 
@@ -238,7 +252,7 @@ func (l *live) keepUses(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.Chan():
-			if err := l.writeUses(ctx); err != nil && ctx.Err() == nil {
+			if err := l.writeUses(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, store.ErrAway) {
 				l.log.Warn("last uses of keys could not be written down; that is tried again", "error", err)
 			}
 		}
@@ -251,7 +265,14 @@ func (l *live) writeUses(ctx context.Context) error {
 
 // watchStore takes over what other processes do to the store, until ctx ends.
 func (l *live) watchStore(ctx context.Context) {
-	l.store.Watch(ctx, l.clock, time.Second, func(int64) error { return l.refresh(ctx) }, func(err error) {
+	poll := store.DefaultPoll
+	if !l.started.DatabaseURL.Empty() {
+		poll = statePoll
+	}
+	l.store.Watch(ctx, l.clock, poll, func(int64) error { return l.refresh(ctx) }, func(err error) {
+		if errors.Is(err, store.ErrAway) {
+			return // which is told once, not at each look
+		}
 		l.log.Warn("a change of keys or credentials could not be taken over; the old ones hold", "error", err)
 	})
 }

@@ -85,7 +85,7 @@ func (o operations) Receipts(ctx context.Context, q admin.ReceiptQuery) (p admin
 func (o operations) Explain(ctx context.Context, q explain.Question) (explain.Answer, error) {
 	stored, err := o.store.Keys(ctx)
 	if err != nil {
-		return explain.Answer{}, err
+		return explain.Answer{}, ofState(err)
 	}
 	return o.live.rules().explain(q, stored, o.clock.Now(), gateway.Explainer{
 		Vault: o.vault, Levels: o.limiter, Nanos: o.nanos, Running: o.gateway,

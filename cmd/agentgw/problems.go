@@ -64,7 +64,7 @@ func misruled(snapshot *registry.Snapshot) registry.Problems {
 }
 
 // unfitToStart finds what only a start looks at, and before it makes or takes
-// anything: the vault key's form, the operators' token, and the certificate.
+// anything: the vault key, its form, the operators' token, and the certificate.
 func unfitToStart(settings *config.Settings) (list registry.Problems) {
 	if settings == nil {
 		return nil
@@ -86,6 +86,9 @@ func unfitToStart(settings *config.Settings) (list registry.Problems) {
 		if err != nil {
 			blame("AGENTGATE_VAULT_KEY", err)
 		}
+	}
+	if settings.VaultKey.Empty() && !settings.DatabaseURL.Empty() && settings.Sure("AGENTGATE_VAULT_KEY", "AGENTGATE_VAULT_KEY_FILE") {
+		blame("AGENTGATE_DATABASE_URL", errors.New("needs AGENTGATE_VAULT_KEY or AGENTGATE_VAULT_KEY_FILE, the same for all that share the database: one that a process made for itself would open nothing of the others'"))
 	}
 	if !settings.VaultKeyPrevious.Empty() {
 		if _, err := vault.ParseKEK(settings.VaultKeyPrevious.Reveal()); err != nil {

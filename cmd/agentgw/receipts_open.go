@@ -138,7 +138,7 @@ func committed(folder, id string) (*receipts.Record, error) {
 // saltOf makes the salt of a record again.
 func saltOf(ctx context.Context, at home, r *receipts.Record) (salt [receipts.SaltSize]byte, err error) {
 	kek := func() (vault.KEK, error) {
-		return vault.LoadKEK(ctx, vault.KEKSource{Value: at.settings.VaultKey, Previous: at.settings.VaultKeyPrevious, Folder: at.settings.DataDir}, at.store)
+		return vault.LoadKEK(ctx, kekSource(at.settings), at.store)
 	}
 	salt, err = vault.OpenSalt(ctx, at.store, kek, r.Tenant, r.Params.Key, r.ID)
 	switch {

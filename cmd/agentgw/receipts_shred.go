@@ -28,6 +28,7 @@ before. There is no way back, so it wants --yes.
 Running gateways follow within two seconds: they forget the key and make another for later
 receipts. Of receipts written in between nobody can show the parameters. A salt that was
 told before ("receipts open") stays told, and a backup of the data folder has the key still.
+So have a shared database's log and backups, under the vault key (docs/fleet.md).
 
 To do it again does no harm. Exits with 1 where the tenant has never had such a key.`,
 		Args: noArguments(""),

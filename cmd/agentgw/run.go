@@ -108,10 +108,11 @@ func start(settings *config.Settings, snapshot *registry.Snapshot, read reader, 
 	if err != nil {
 		return nil, err
 	}
-	if s.store, err = store.Open(s.background, settings.DataDir); err != nil {
+	if s.store, err = openStore(s.background, settings); err != nil {
 		return nil, err
 	}
-	kek, err := vault.LoadKEK(s.background, vault.KEKSource{Value: settings.VaultKey, Previous: settings.VaultKeyPrevious, Folder: settings.DataDir}, s.store)
+	s.store.AwayChanged = stateAway(log)
+	kek, err := vault.LoadKEK(s.background, kekSource(settings), s.store)
 	if err != nil {
 		return nil, err
 	}
@@ -179,6 +180,7 @@ func start(settings *config.Settings, snapshot *registry.Snapshot, read reader, 
 	s.metrics.Collect(&limiterCollector{s.limiter, s.nanos, s.gateway.NamedTenants, s.live.rules})
 	s.metrics.Collect(&receiptsCollector{s.receipts, s.recording})
 	go s.live.watchStore(s.background)
+	go s.store.Listen(s.background, s.clock, statePushed(log))
 	go s.live.keepUses(s.background)
 	if read != nil {
 		go s.live.watchFile(s.background)
@@ -194,6 +196,7 @@ func start(settings *config.Settings, snapshot *registry.Snapshot, read reader, 
 		}
 		s.shipping.run(s.background)
 		s.metrics.Collect(&indexCollector{s.shipping.shipper})
+		s.metrics.Collect(&stateCollector{s.store})
 	}
 	s.accept()
 	return s, nil

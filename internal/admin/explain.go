@@ -33,6 +33,9 @@ func explainLimits(o Operations) http.HandlerFunc {
 			fail(w, problem{Status: http.StatusBadRequest, Code: "bad_request", Detail: err.Error(), Parameters: []parameter{{"claims", "is not what a token of that caller says"}}})
 		case errors.Is(err, ErrNoSuchKey):
 			fail(w, problem{Status: http.StatusNotFound, Code: "not_found", Detail: err.Error(), Parameters: []parameter{{"key", "is not the id of a key"}}})
+		case errors.Is(err, ErrStateAway):
+			w.Header().Set("Retry-After", "5")
+			fail(w, problem{Status: http.StatusServiceUnavailable, Code: "unavailable", Detail: err.Error()})
 		case err != nil:
 			fail(w, problem{Status: http.StatusInternalServerError, Code: "internal", Detail: err.Error()})
 		default:

@@ -68,7 +68,11 @@ var (
 	ErrKeyOfFile = errors.New("the key is declared in the registry file")
 )
 
-// Keys makes, lists and revokes gateway keys.
+// ErrStateAway says that the state that processes share cannot be asked now. A change may have
+// been made or not.
+var ErrStateAway = errors.New("nothing can be changed or listed now; when it is back, look whether a change was made")
+
+// Keys makes, lists and revokes gateway keys. Every error may be ErrStateAway.
 type Keys interface {
 	// Keys lists those of the registry file and of the state store, revoked ones
 	// too, by id.
@@ -89,7 +93,7 @@ func keys(mux *http.ServeMux, o Keys) {
 	mux.HandleFunc("GET /admin/v1/keys", func(w http.ResponseWriter, r *http.Request) {
 		list, err := o.Keys(r.Context())
 		if err != nil {
-			fail(w, problem{Status: http.StatusInternalServerError, Code: "internal", Detail: err.Error()})
+			keyFailed(w, "", err)
 			return
 		}
 		answer(w, http.StatusOK, map[string][]Key{"keys": list})
@@ -127,6 +131,9 @@ func keyFailed(w http.ResponseWriter, undone string, err error) {
 		p.Status, p.Code = http.StatusNotFound, "not_found"
 	case errors.Is(err, ErrKeyExists), errors.Is(err, ErrKeyOfFile):
 		p.Status, p.Code = http.StatusConflict, "conflict"
+	case errors.Is(err, ErrStateAway):
+		w.Header().Set("Retry-After", "5")
+		p.Status, p.Code, p.Detail = http.StatusServiceUnavailable, "unavailable", err.Error()
 	}
 	fail(w, p)
 }

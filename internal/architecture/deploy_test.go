@@ -71,8 +71,11 @@ func settingsOf(folder string, environ map[string]string) (*config.Settings, err
 	var list []string
 	for name, value := range environ {
 		switch {
-		case name == "AGENTGATE_DATABASE_URL": // of which a secret is all that there is to see
-			continue
+		case value == "" && name == "AGENTGATE_DATABASE_URL":
+			value = "postgres://agentgate@postgres/agentgate?sslmode=verify-full"
+			if environ["AGENTGATE_VAULT_KEY_FILE"] == "" {
+				return nil, errors.New("AGENTGATE_DATABASE_URL is there without AGENTGATE_VAULT_KEY_FILE, and no start takes it so")
+			}
 		case strings.HasSuffix(name, "TOKEN_FILE"), strings.Contains(name, "VAULT_KEY"):
 			value = filepath.Join(folder, path.Base(value))
 			if err := os.WriteFile(value, []byte(strings.Repeat("4d", 32)), 0o600); err != nil {

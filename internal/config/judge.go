@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"agentgw/internal/literal"
+	"agentgw/internal/pgaddr"
 	"agentgw/internal/redisaddr"
 )
 
@@ -34,7 +35,9 @@ func (l *loading) judge() {
 		}
 	}
 	if !s.DatabaseURL.Empty() {
-		l.blame("DATABASE_URL", errNotBuilt)
+		if _, err := pgaddr.Parse(s.DatabaseURL.Reveal()); err != nil {
+			l.blame("DATABASE_URL", err) // which does not quote it: it may hold a password
+		}
 	}
 }
 
@@ -46,10 +49,6 @@ func checkRedis(text string) error {
 	}
 	return err
 }
-
-// errNotBuilt refuses what would otherwise look as if it were shared while each
-// process counted and stored for itself.
-var errNotBuilt = errors.New("this version cannot share with other processes: leave it unset")
 
 // blame reports a problem at the place that a setting's value came from.
 func (l *loading) blame(name string, err error) {
