@@ -223,9 +223,10 @@ func (c *conversation) settle(e end) end {
 		e.frame = websocket.AppendClose(nil, nil, e.code, e.reason)
 	}
 	_ = c.line.SetWriteDeadline(deadline(lastWords)) // or a service that takes nothing would hold this up, and the slot with it
-	c.toUpstream.shut()                              // what goes on after this would be in no record
+	c.toUpstream.shut(e.code == 0)                   // what goes on after this would be in no record; and who answers a close of the gateway's does not answer the service
 	c.note(len(e.frame))
 	if c.at.outcomeAs(e.ending) != nil {
+		c.toUpstream.shut(false)
 		e.code, e.frame = websocket.InternalError, websocket.AppendClose(nil, nil, websocket.InternalError, "the gateway could not record how this ended")
 	}
 	return e

@@ -32,6 +32,7 @@ type peer struct {
 	inMessage bool // within a message
 	waiting   [][]byte
 	isShut    bool
+	replies   bool // once it is: one frame may come in reply
 	failed    bool
 }
 
@@ -103,11 +104,11 @@ func (p *peer) put(frame []byte) error {
 	return nil
 }
 
-// shut has nothing of the other side's be written any more.
-func (p *peer) shut() {
+// shut has nothing of the other side's be written any more, but for a reply if it may come.
+func (p *peer) shut(replies bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.isShut = true
+	p.isShut, p.replies = true, replies
 }
 
 // closed reports whether it was shut.
@@ -127,12 +128,12 @@ func (p *peer) last(frame []byte) {
 	}
 }
 
-// reply writes a last frame of the other side's where it was shut, and reports whether it
-// was.
+// reply writes a last frame of the other side's where it was shut, if one may come. It
+// reports whether it was.
 func (p *peer) reply(frame []byte) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.isShut && !p.inFrame && !p.failed {
+	if p.isShut && p.replies && !p.inFrame && !p.failed {
 		_ = p.writeLocked(frame)
 	}
 	return p.isShut

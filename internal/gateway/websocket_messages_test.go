@@ -643,6 +643,38 @@ func TestAnOutcomeThatIsLost(t *testing.T) {
 	w.idle("tenant:wide")
 }
 
+// TestAnAnswerToTheGatewaysCloseIsNotTheServices: what a client answers to a close of the
+// gateway's own does not reach the service, which is told that the client goes away.
+func TestAnAnswerToTheGatewaysCloseIsNotTheServices(t *testing.T) {
+	heard := make(chan frame, 1)
+	w := wsWorld(t, setup{}, func(rw http.ResponseWriter, r *http.Request) {
+		s, err := accept(rw, r)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer func() { _ = s.Close() }()
+		_ = s.raw([]byte("\x83\x00")) // no opcode of a service's
+		f, err := s.next()
+		if err != nil {
+			t.Error(err)
+		}
+		heard <- f
+	})
+	for range 40 { // who comes first, the answer or the word to the service, is up to chance
+		s := w.talk("plain/x", "k")
+		if f := s.hears(t); f.code() != int(websocket.BadGateway) {
+			t.Fatal(f)
+		}
+		_ = s.close(websocket.BadGateway, "")
+		if f := soon(t, heard); f.code() != int(websocket.GoingAway) {
+			t.Fatalf("the service heard %v (%d)", f, f.code())
+		}
+		_ = s.Close()
+	}
+	w.idle("tenant:wide")
+}
+
 // TestAServicesCloseThatMayNotBeSentIsNotPassedOn: the client is told of a service that breaks
 // the protocol, behind what that has said in order (RFC 6455, section 7.4.1).
 func TestAServicesCloseThatMayNotBeSentIsNotPassedOn(t *testing.T) {
