@@ -30,9 +30,9 @@ interop: ## programs that nobody here wrote, or that share no code with ours: a 
 	@bin=$$(mktemp -d) && trap 'rm -rf "$$bin"' EXIT && GOBIN=$$bin go install $(GITLEAKS) && GITLEAKS=$$bin/gitleaks go test -tags $(TAGS) -count=1 -v -run Gitleaks ./internal/identity
 	@bin=$$(mktemp -d) && trap 'rm -rf "$$bin"' EXIT && GOBIN=$$bin go install $(H2SPEC) && H2SPEC=$$bin/h2spec go test -tags $(TAGS) -count=1 -v -run H2Spec ./cmd/agentgw
 
-drills: ## the same tests with the counts that it takes to believe them, about an hour; those of a fleet and its Redis (Replica, StoreGoesAway, redisstore) print a table at the end
+drills: ## the same tests with the counts that it takes to believe them, about an hour; those of a fleet, its Redis and its PostgreSQL (Replica, StoreGoesAway, OfAFleet, DatabaseGoesAway, redisstore) print a table at the end
 	@table=$$(mktemp) && trap 'rm -f "$$table"' EXIT; export DRILLS=full DRILLS_TABLE=$$table; missed=0; \
-	go test -tags $(TAGS) -timeout 90m -p 1 -v -run 'Kill|StreamsEnd|TunnelsEnd|TunnelsThatAreCut|WebSocketsEnd|AnswersToAnUpgrade|NoAnswerIsCut|StrangersMakeNoSeries|NoisyNeighbour|ReloadsUnderLoad|ReloadsRace|OldViews|ACrowdAtTheDoor|FloodOfOpenCallers|ComesBackSpread|ALoneAgent|SharedByWeight|NotMixedUp|ManyCalls|SlowClients|RapidReset|Replica|StoreGoesAway|TheImageRuns' ./cmd/agentgw ./internal/gateway || missed=1; \
+	go test -tags $(TAGS) -timeout 90m -p 1 -v -run 'Kill|StreamsEnd|TunnelsEnd|TunnelsThatAreCut|WebSocketsEnd|AnswersToAnUpgrade|NoAnswerIsCut|StrangersMakeNoSeries|NoisyNeighbour|ReloadsUnderLoad|ReloadsRace|OldViews|ACrowdAtTheDoor|FloodOfOpenCallers|ComesBackSpread|ALoneAgent|SharedByWeight|NotMixedUp|ManyCalls|SlowClients|RapidReset|Replica|StoreGoesAway|OfAFleet|DatabaseGoesAway|TheImageRuns' ./cmd/agentgw ./internal/gateway || missed=1; \
 	go test -tags $(TAGS) -timeout 90m ./internal/ratelimit -rapid.checks 2000 || missed=1; \
 	go test -tags $(TAGS) -timeout 90m -p 1 ./internal/ratelimit/redisstore ./internal/receipts ./internal/receiptindex ./internal/registry ./internal/identity ./internal/delegation || missed=1; \
 	cat "$$table"; exit $$missed
