@@ -157,13 +157,18 @@ func start(settings *config.Settings, snapshot *registry.Snapshot, read reader, 
 		}
 		limiter = s.fleet.limiter
 	}
+	budgets := tunnel.NewBudgets(settings.RateTableSize, func() {
+		log.Warn("a limiter table is full; new entries share one", "table", ratelimit.KindTunnelBytes.String())
+	})
+	var counter tunnel.Counter = budgets
+	if s.fleet != nil {
+		counter = tunnel.NewFleet(lender{s.fleet.limiter}, budgets)
+	}
 	s.gateway = gateway.New(gateway.Parts{
 		Limiter: limiter, Nanos: s.nanos, Receipts: s.receipts, Vault: s.tokens, Connector: vault.NewLinks(s.store, s.tokens, kek),
 		Clock: s.clock, Log: log, Replica: s.replica, UserAgent: "agentgw/" + buildVersion(),
-		Budgets: tunnel.NewBudgets(settings.RateTableSize, func() {
-			log.Warn("a limiter table is full; new entries share one", "table", ratelimit.KindTunnelBytes.String())
-		}),
-		Salts: s.salts, Pseudonyms: identity.NewPseudonyms(kek.DeriveKey("foreign-credentials")), Tokens: oidc.NewIssuers(gateway.NewTransport, s.clock, log),
+		Budgets: counter,
+		Salts:   s.salts, Pseudonyms: identity.NewPseudonyms(kek.DeriveKey("foreign-credentials")), Tokens: oidc.NewIssuers(gateway.NewTransport, s.clock, log),
 		Decided: func(service string, code gateway.Code, limit string) {
 			s.metrics.Decided(service, string(code), limit)
 		},

@@ -116,7 +116,7 @@ type Parts struct {
 	// Pseudonyms name the callers of open services.
 	Pseudonyms *identity.Pseudonyms
 	// Budgets count what flows through tunnels.
-	Budgets *tunnel.Budgets
+	Budgets tunnel.Counter
 	// Tokens know the keys of the issuers whose tokens are taken; nil: none is.
 	Tokens *oidc.Issuers
 	// Decided is told of every call, and of every other request that the first
@@ -156,7 +156,7 @@ type Gateway struct {
 	waited     func(string, time.Duration)
 	unrecorded func()
 	observed   func(string)
-	budgets    *tunnel.Budgets
+	budgets    tunnel.Counter
 	public     *http.Transport
 	private    *http.Transport
 	h2c        map[bool]*http.Transport // to services that speak it, by whether they may be private

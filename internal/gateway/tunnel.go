@@ -154,6 +154,11 @@ func (g *Gateway) budget(call *Call) tunnel.Standing {
 	return g.budgets.Standing(call.spender(), call.tunnel.limit, g.nanos.Nanos())
 }
 
+// exhausted reports whether a tunnel's budget is used up, as far as is known without asking.
+func (g *Gateway) exhausted(call *Call) bool {
+	return g.budgets.Exhausted(call.spender(), call.tunnel.limit, g.nanos.Nanos())
+}
+
 // spender is whose budget the bytes of a tunnel are of.
 func (c *Call) spender() string { return c.account.key.Partition() }
 

@@ -36,6 +36,8 @@ func (g *Gateway) runTunnel(call *Call, out *answer, at *attempt) *Error {
 	if err != nil {
 		return g.unreached(ctx, call, err)
 	}
+	g.budgets.Open(call.spender())
+	defer g.budgets.Close(call.spender())
 	f := &flow{g: g, call: call, out: out, upstream: upstream, patience: patience, cancel: running.cancel, count: g.counting(call, true)}
 	defer f.endUpstream()
 	began := g.clock.Now()
@@ -129,7 +131,7 @@ func (f *flow) run(ctx context.Context) {
 		_ = f.upstream.SetDeadline(past)
 	})
 	defer stop()
-	if f.call.tunnel.limit.Cut && f.g.budget(f.call).Exhausted() > 0 { // since it was admitted
+	if f.call.tunnel.limit.Cut && f.g.exhausted(f.call) { // since it was admitted
 		f.cancel(errBudget)
 	}
 	faults := make(chan any, 2)
@@ -251,7 +253,7 @@ func (f *flow) pass(piece []byte, carried *atomic.Int64, write func([]byte) (int
 // his budget.
 func (g *Gateway) cutExhausted(who string) {
 	g.running.each(func(r *running) {
-		if t := r.call.tunnel; t != nil && !r.waits && t.limit.Cut && r.call.spender() == who && g.budget(r.call).Exhausted() > 0 {
+		if t := r.call.tunnel; t != nil && !r.waits && t.limit.Cut && r.call.spender() == who && g.exhausted(r.call) {
 			r.cancel(errBudget)
 		}
 	})

@@ -31,6 +31,9 @@ func windowName(r *Rule, partition string) string {
 	return storePrefix + "{rule:" + digest(id.name, id.of, strconv.FormatInt(id.length, 10), partition) + "}"
 }
 
+// bytesName is the window of the bytes that flow through a caller's tunnels.
+func bytesName(caller string) string { return storePrefix + "{bytes:" + plain(caller) + "}" }
+
 const replicasName = storePrefix + "{replicas}"
 
 // nameless is for a job that needs no name: nothing is kept by it.

@@ -30,6 +30,8 @@ var (
 	renewScript    = newScript("renew")
 	replicasScript = newScript("replicas")
 	probeScript    = newScript("probe")
+	lendScript     = newScript("lend")
+	repayScript    = newScript("repay")
 )
 
 func newScript(name string) *Script {

@@ -11,7 +11,8 @@
 //	lease := budgets.Spend("key:ci-bot", limit, n, now)
 //	if !lease.OK { ... } // nothing more may flow: end the tunnel
 //
-// Counts are in memory: a process that starts anew has forgotten them.
+// Counts are in memory: a process that starts anew has forgotten them. A Fleet has several
+// processes count together, in windows that somebody keeps for them.
 package tunnel
 
 import (
@@ -55,6 +56,7 @@ type Lease struct {
 	Last bool // and with them the limit is reached
 
 	began int64 // of the window that they are counted in
+	loan  int64 // when the window began that they were lent of; 0: none
 }
 
 // Spend counts n bytes of a caller that are about to flow, at least 1, in the window of
@@ -103,6 +105,17 @@ func (b *Budgets) Standing(caller string, l Limit, now int64) Standing {
 		return e.Value.(*budget).window.standing(l, now)
 	}
 	return b.shared.standing(l, now)
+}
+
+// Open implements Counter.
+func (b *Budgets) Open(string) {}
+
+// Close implements Counter.
+func (b *Budgets) Close(string) {}
+
+// Exhausted implements Counter.
+func (b *Budgets) Exhausted(caller string, l Limit, now int64) bool {
+	return b.Standing(caller, l, now).Exhausted() > 0
 }
 
 // Len is how many callers have a window of their own in the table.
