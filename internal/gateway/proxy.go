@@ -102,7 +102,7 @@ func (g *Gateway) readProxied(call *Call, out *answer, at *attempt) *Error {
 	if err := cmp.Or(registry.CheckTarget(p.path, strings.TrimPrefix(p.query, "?")), nameable("the service", p.service)); err != nil {
 		return refuse(BadRequest, "%v", err)
 	}
-	if identity.HasKey(p.path) || identity.HasKey(p.query) {
+	if identity.HasKeyInURL(p.path) || identity.HasKeyInURL(p.query) {
 		return refuse(BadRequest, "there is a gateway key in the path or the query, where it would go on to the service and into its logs: send it in a header")
 	}
 	if p.upgrade = upgrades(r); p.upgrade {

@@ -373,6 +373,14 @@ func TestProxyKeys(t *testing.T) {
 			t.Errorf("%q arrived as %q", c.header, got)
 		}
 	}
+	for _, target := range []string{"any/" + key, "any/x?k=" + key, "any/x?k=agw%5f" + key[4:], "any/a%67w_" + key[4:], "any/x?agw_" + key[4:52] + fmt.Sprintf("%%%02x", key[52])} {
+		if res, body := g.send(g.proxied("GET", target, "", "", "x-api-key: "+key)); res.StatusCode != 400 || res.Header.Get("Agentgate-Code") != "bad_request" {
+			t.Errorf("%s: %s %s", target, res.Status, body)
+		}
+		if got := w.take(); len(got) != 0 {
+			t.Errorf("%q arrived as %q", target, got)
+		}
+	}
 }
 
 // TestProxyParameters: those of an action that the registry describes are held to it

@@ -3,6 +3,7 @@ package identity
 import (
 	"crypto/rand"
 	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"hash/crc32"
 	"math/big"
@@ -106,4 +107,28 @@ func HasKey(s string) bool {
 		at = strings.Index(s, keyPrefix)
 	}
 	return false
+}
+
+// HasKeyInURL is HasKey for a path or a query, which whoever reads it may undo the escapes
+// of first: a key counts as it is written and as it is meant. What is no escape stands for
+// itself.
+func HasKeyInURL(s string) bool {
+	if HasKey(s) {
+		return true
+	}
+	if !strings.Contains(s, "%") {
+		return false
+	}
+	meant := make([]byte, 0, len(s))
+	for i := 0; i < len(s); i++ {
+		if s[i] == '%' && len(s)-i > 2 {
+			if b, err := hex.DecodeString(s[i+1 : i+3]); err == nil {
+				meant = append(meant, b...)
+				i += 2
+				continue
+			}
+		}
+		meant = append(meant, s[i])
+	}
+	return HasKey(string(meant))
 }

@@ -2,6 +2,7 @@ package identity
 
 import (
 	"crypto/sha256"
+	"fmt"
 	"hash/crc32"
 	"math/big"
 	"regexp"
@@ -130,6 +131,24 @@ func TestHasKey(t *testing.T) {
 		"": false, "agw_": false, good[:52]: false, good[:52] + "-" + good[:52]: false, strings.Repeat("agw_", 60): false, good[1:]: false,
 	} {
 		if HasKey(text) != want {
+			t.Errorf("%q: %v", text, !want)
+		}
+	}
+}
+
+// TestHasKeyInURL: a key is found with its characters escaped or not, and what is no
+// escape changes nothing.
+func TestHasKeyInURL(t *testing.T) {
+	good := keyFrom([32]byte{7})
+	every := ""
+	for _, c := range []byte(good) {
+		every += fmt.Sprintf("%%%02x", c)
+	}
+	for text, want := range map[string]bool{
+		good: true, "?a=%20" + good + "%": true, every: true, strings.ToUpper(every[:12]) + good[4:]: true, "agw%5F" + good[4:]: true, "%zz%" + every + "%4": true,
+		"": false, "%": false, every[:len(every)-1]: false, "agw%5G" + good[4:]: false, strings.ReplaceAll(every, "%", "%25"): false, "agw%2B" + good[4:]: false,
+	} {
+		if HasKeyInURL(text) != want {
 			t.Errorf("%q: %v", text, !want)
 		}
 	}
