@@ -9,8 +9,6 @@ import (
 	"github.com/jonboulle/clockwork"
 
 	"agentgw/internal/config"
-	"agentgw/internal/explain"
-	"agentgw/internal/gateway"
 	"agentgw/internal/ratelimit"
 	"agentgw/internal/ratelimit/redisstore"
 )
@@ -33,6 +31,7 @@ func newFleet(settings *config.Settings, local *ratelimit.Local, replica string,
 	defer f.mu.Unlock()
 	store, err := redisstore.Open(redisstore.Options{
 		URL: settings.RedisURL.Reveal(), Timeout: settings.RedisTimeout, Clock: clock, Mode: f.changed, Back: f.back,
+		Channel: ratelimit.Bell(replica), Heard: f.heard,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", settings.Place("AGENTGATE_REDIS_URL"), err)
@@ -62,8 +61,19 @@ func (f *fleet) back(by ratelimit.Store) error {
 	return err
 }
 
-// run keeps the store in step with what runs here, until ctx is done.
+// heard is told that a call that waits here may have a slot.
+func (f *fleet) heard(set string) {
+	f.mu.Lock()
+	limiter := f.limiter
+	f.mu.Unlock()
+	limiter.Ring(set)
+}
+
+// run keeps the store in step with what runs and waits here, until ctx is done.
 func (f *fleet) run(ctx context.Context) {
+	var both sync.WaitGroup
+	defer both.Wait()
+	both.Go(func() { f.stand(ctx) }) // by itself: to renew slots may take long
 	ticker := f.clock.NewTicker(ratelimit.RenewEvery)
 	defer ticker.Stop()
 	var report storeReport
@@ -82,18 +92,22 @@ func (f *fleet) run(ctx context.Context) {
 	}
 }
 
+// stand keeps the places of calls that wait.
+func (f *fleet) stand(ctx context.Context) {
+	ticker := f.clock.NewTicker(ratelimit.StandEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.Chan():
+			f.limiter.Stand()
+		}
+	}
+}
+
 // close gives everything back: all calls are over.
 func (f *fleet) close() {
 	f.limiter.Leave()
 	f.store.Close()
-}
-
-// limitsAre is whose the limits are now.
-func (s *server) limitsAre() string {
-	if s.fleet != nil {
-		if s.fleet.store.Begun(); s.fleet.store.Away() {
-			return explain.Alone
-		}
-	}
-	return gateway.LimitsAre(s.settings)
 }

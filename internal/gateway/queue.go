@@ -67,29 +67,38 @@ func (g *Gateway) wait(call *Call, place *ratelimit.Place, v ratelimit.Verdict, 
 	g.endWithSecret(waiting)
 	patience.await(began, call.view.settings.TenantQueueWait, errWaited)
 
-	select {
-	case <-place.Ready():
-	case <-ctx.Done():
-	}
-	switch cause := context.Cause(ctx); {
-	case (cause == nil || errors.Is(cause, errWaited)) && g.budget(call).Exhausted() > 0:
-		how = waitRefused
-		return ratelimit.Ticket{}, v, nil
-	case cause == nil, errors.Is(cause, errWaited):
-		ticket, v := place.End(g.nanos.Nanos())
-		if how = waitRefused; v.Outcome == ratelimit.Admitted {
-			how = waitServed
+	for {
+		select {
+		case <-place.Ready():
+		case <-ctx.Done():
 		}
-		return ticket, v, nil
-	case errors.Is(cause, errShutdown):
-		return ratelimit.Ticket{}, v, draining()
-	case errors.Is(cause, errGone):
-		return ratelimit.Ticket{}, v, call.unauthenticated()
-	case errors.Is(cause, errBlocked):
-		return ratelimit.Ticket{}, v, &Error{Code: TenantBlocked, Message: tenantBlocked, Never: true}
+		switch cause := context.Cause(ctx); {
+		case (cause == nil || errors.Is(cause, errWaited)) && g.budget(call).Exhausted() > 0:
+			how = waitRefused
+			return ratelimit.Ticket{}, v, nil
+		case cause == nil, errors.Is(cause, errWaited):
+			end := place.Claim
+			if cause != nil {
+				end = place.End
+			}
+			ticket, v := end(g.nanos.Nanos())
+			if v.Outcome == ratelimit.Queued { // calls of other replicas have the slots after all
+				continue
+			}
+			if how = waitRefused; v.Outcome == ratelimit.Admitted {
+				how = waitServed
+			}
+			return ticket, v, nil
+		case errors.Is(cause, errShutdown):
+			return ratelimit.Ticket{}, v, draining()
+		case errors.Is(cause, errGone):
+			return ratelimit.Ticket{}, v, call.unauthenticated()
+		case errors.Is(cause, errBlocked):
+			return ratelimit.Ticket{}, v, &Error{Code: TenantBlocked, Message: tenantBlocked, Never: true}
+		}
+		at.ending(receipts.ClientCancelled)
+		return ratelimit.Ticket{}, v, &Error{Code: ConcurrencyLimited, Limit: v.Limit.String(), Message: "the caller hung up while it waited for a slot", Err: http.ErrAbortHandler}
 	}
-	at.ending(receipts.ClientCancelled)
-	return ratelimit.Ticket{}, v, &Error{Code: ConcurrencyLimited, Limit: v.Limit.String(), Message: "the caller hung up while it waited for a slot", Err: http.ErrAbortHandler}
 }
 
 func draining() *Error {

@@ -54,6 +54,34 @@ func (s *Shared) enterAway(c Charge, a Admission, queue int64, err error, now in
 	return t, p, v
 }
 
+// runsAway reports whether a call that has paid and has slots of this replica runs on these
+// while the store is away; and if not, what it is told.
+func (s *Shared) runsAway(a *Admission, own Verdict, now int64) (v Verdict, runs bool) {
+	switch s.awayAt(a.Service) {
+	case PolicyOpen:
+		return own, true
+	case PolicyClosed:
+		return Verdict{Outcome: Unavailable}, false
+	}
+	n := s.replicas.Load()
+	if a.Tenant != nil {
+		e := s.lockTenant(a.holder(), now)
+		used, most := e.inUseLocked(a.holder()), shareOf(a.holder().slots, n)
+		if most > 0 && used > most {
+			v.refuse(ConcurrencyLimited, KindTenantSlots, slotWait(e.slots.hold, most))
+		}
+		e.unlockTenant()
+	}
+	service := s.pool(a.Service)
+	if most := shareOf(a.Service.slots, n); most > 0 && service.inUse.Load() > most {
+		v.refuse(ConcurrencyLimited, KindServiceSlots, slotWait(service.hold.Load(), most))
+	}
+	if v.Outcome != Admitted {
+		return v, false
+	}
+	return own, true
+}
+
 // payAway is enterAway for who has slots already.
 func (s *Shared) payAway(c Charge, a Admission, err error, now int64) Verdict {
 	s.options.Failed(err)
@@ -65,13 +93,18 @@ func (s *Shared) payAway(c Charge, a Admission, err error, now int64) Verdict {
 	return v
 }
 
+// awayAt is what holds for a service while the store is away.
+func (s *Shared) awayAt(of *Service) Policy {
+	if of.away == PolicyDefault {
+		return s.options.Away
+	}
+	return of.away
+}
+
 // here is a call as this replica alone decides it, as the policies of service and rules
 // say; a verdict that does not admit is the whole answer.
 func (s *Shared) here(c Charge, a *Admission, now int64) (Charge, Admission, Verdict) {
-	policy := a.Service.away
-	if policy == PolicyDefault {
-		policy = s.options.Away
-	}
+	policy := s.awayAt(a.Service)
 	uses := make([]Use, 0, len(a.Uses))
 	for _, u := range a.Uses {
 		switch u.Rule.away {

@@ -24,8 +24,10 @@ func (l *Local) Follow(c *Caps) {
 	l.line.caps.Store(c)
 	for _, p := range l.line.parties {
 		p.own = c.tenant(p.own)
+		p.gate.open() // others may be free now
 		for _, a := range p.lanes {
 			a.service = c.service(a.service)
+			a.pool.gate.open()
 			l.hold(a.pool, a.service.slots)
 		}
 	}

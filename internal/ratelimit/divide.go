@@ -56,7 +56,11 @@ func (s *Shared) divide(q *inquiry, now int64) (all ruling, err error) {
 		return all, err
 	}
 	all.merge(q, parts)
-	if all.outcome == outcomeAdmitted || all.outcome == outcomeQueued {
+	switch {
+	case all.outcome == outcomeQueued && q.how == takeEither: // it waits for some of its slots without the others
+		all.without(q, s.dropSlots(q, parts))
+		return all, nil
+	case all.outcome == outcomeAdmitted || all.outcome == outcomeQueued:
 		return all, nil
 	}
 	// The key's part and all others are different fields of the ruling.
@@ -79,7 +83,7 @@ func (q *inquiry) parts(now int64, scattered bool) (list []*part) {
 	}
 	add := func(of Admission, rule int, sets ...string) {
 		of.Service = a.Service
-		p := &part{inquiry: inquiry{call: &of, how: how, lease: q.lease, service: q.service, sets: sets, starved: starved}, rule: rule}
+		p := &part{inquiry: inquiry{call: &of, how: how, lease: q.lease, service: q.service, sets: sets, starved: starved, waited: q.waited}, rule: rule}
 		p.job = oneTag(p.inquiry.job(now))
 		list = append(list, p)
 	}
@@ -150,11 +154,12 @@ func (s *Shared) askAll(jobs []Job) ([]Answer, []error) {
 
 // merge puts together what the parts say.
 func (r *ruling) merge(q *inquiry, parts []*part) {
-	byRate, bySlots := q.call.TunnelBytes > 0 && q.how != takeSlots, q.starved != nil
+	byRate, bySlots, waits := q.call.TunnelBytes > 0 && q.how != takeSlots, q.starved != nil, q.how == takeTokens
 	r.uses = make([]int64, 4*len(q.call.Uses))
 	for _, p := range parts {
 		byRate = byRate || p.outcome == outcomeByRate
 		bySlots = bySlots || p.outcome == outcomeBySlots
+		waits = waits || p.outcome == outcomeQueued
 		switch a := p.inquiry.call; {
 		case p.rule >= 0:
 			copy(r.uses[4*p.rule:], p.uses)
@@ -176,7 +181,7 @@ func (r *ruling) merge(q *inquiry, parts []*part) {
 	switch {
 	case byRate:
 		r.outcome = outcomeByRate
-	case q.how == takeTokens:
+	case waits:
 		r.outcome = outcomeQueued
 	case bySlots && q.how != takePaid:
 		r.outcome = outcomeBySlots
@@ -222,15 +227,25 @@ func (s *Shared) given(q *inquiry, parts []*part) (t *taken, sets []string) {
 	t = &taken{}
 	for _, p := range parts {
 		sets = p.taken(t, sets)
+		if p.err == nil && p.outcome == outcomeQueued && q.how == takeEither {
+			s.restand(p.sets)
+		}
 	}
 	s.leases.drop(q.lease, sets)
 	return t, sets
 }
 
-// restore gives back what some gave of a call that others refuse, and has the ruling say
-// how they stand after that.
-func (s *Shared) restore(q *inquiry, r *ruling, parts []*part, left time.Duration) {
-	t, sets := s.given(q, parts)
+// dropSlots gives back the slots that the parts have given, and returns of which sets.
+func (s *Shared) dropSlots(q *inquiry, parts []*part) (sets []string) {
+	for _, p := range parts {
+		sets = p.taken(&taken{}, sets)
+	}
+	s.leases.drop(q.lease, sets)
+	return sets
+}
+
+// without has a ruling be what it is without the slots of some sets.
+func (r *ruling) without(q *inquiry, sets []string) {
 	for _, set := range sets {
 		if set == q.service {
 			r.ofService--
@@ -238,6 +253,13 @@ func (s *Shared) restore(q *inquiry, r *ruling, parts []*part, left time.Duratio
 			r.ofTenant--
 		}
 	}
+}
+
+// restore gives back what some gave of a call that others refuse, and has the ruling say
+// how they stand after that.
+func (s *Shared) restore(q *inquiry, r *ruling, parts []*part, left time.Duration) {
+	t, sets := s.given(q, parts)
+	r.without(q, sets)
 	if t.of == ([3]*Charge{}) && t.uses == nil {
 		return
 	}

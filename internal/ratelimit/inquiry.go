@@ -11,6 +11,7 @@ const (
 	takeNone                  // nothing: the replica has no slot for it
 	takeSlots                 // slots alone, as the rest is taken
 	takePaid                  // all but slots, which it has
+	takeEither                // all, or else all but slots, which it then waits for
 )
 
 // outcomes as queries/decide.lua has them
@@ -33,6 +34,7 @@ type inquiry struct {
 	sets    []string // of slots that the call is to be a member of
 	starved *Verdict // the caps of the replica itself that refuse; nil: none does
 	noFree  bool     // that of the key's free refusals is not to be asked
+	waited  int64    // for how long, if it is slots alone, in nanoseconds
 }
 
 const bare = 6 // keys that there always are
@@ -60,6 +62,9 @@ func (q *inquiry) job(now int64) Job {
 		u.Count, u.Max, u.counted = min(MaxQuota+1, u.Count), min(MaxQuota, u.Max), false
 		keys = append(keys, windowName(u.Rule, u.Partition))
 		args = append(args, micros(u.Rule.id.length), u.Count, u.Max, oneIf(u.Rule.observe))
+	}
+	if q.how == takeSlots {
+		args = append(args, max(0, q.waited)/1000)
 	}
 	return Job{Script: decideScript, Keys: keys, Numbers: args, Texts: []string{q.lease}}
 }

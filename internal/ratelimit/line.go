@@ -21,8 +21,10 @@ type line struct {
 
 	mu      sync.Mutex
 	parties map[tenantName]*party
-	came    uint64 // how many ever waited
-	process int64  // the cap of the process that holds for those that wait
+	came    uint64           // how many ever waited
+	process int64            // the cap of the process that holds for those that wait
+	shared  *Shared          // with whom slots are shared; nil: with nobody
+	gates   map[string]*gate // of the sets that somebody waits for, by their names in the store
 
 	// What nextLocked looks at, here to be made once, and how many times it did.
 	looks  uint64
@@ -38,6 +40,8 @@ type party struct {
 	own     *Ref // under the cap that holds for them
 	lanes   []*lane
 	waiting int64
+	asking  []*Place // that have slots of this replica, and are about to ask for those of all
+	gate    gate
 	full    uint64 // the look that last found it at its own cap
 }
 
@@ -65,7 +69,7 @@ func (l *Local) enterLine(c Charge, a *Admission, service *pool, queue, now int6
 		l.hold(service, a.Service.slots)
 		l.hold(&l.process, a.Process)
 	}
-	p = &Place{local: l, admission: *a, pool: service, key: c, state: arriving}
+	p = &Place{local: l, admission: *a, pool: service, key: c, state: arriving, arrived: now}
 	stands := waits
 	if ahead := l.putLocked(p); ahead >= queue {
 		stands = lacks
@@ -85,6 +89,8 @@ func (l *Local) enterLine(c Charge, a *Admission, service *pool, queue, now int6
 		return t, nil, v
 	}
 	p.state, p.ready = waiting, make(chan struct{})
+	p.lacks = v.lacks()
+	q.restateLocked(p)
 	return t, p, v
 }
 
@@ -132,6 +138,25 @@ func (a *lane) push(p *Place) {
 	a.last = p
 }
 
+// insert puts p back where it stood.
+func (a *lane) insert(p *Place) {
+	behind := a.first
+	for behind != nil && behind.since < p.since {
+		behind = behind.after
+	}
+	if behind == nil {
+		a.push(p)
+		return
+	}
+	p.before, p.after = behind.before, behind
+	if behind.before == nil {
+		a.first = p
+	} else {
+		behind.before.after = p
+	}
+	behind.before = p
+}
+
 func (a *lane) remove(p *Place) {
 	if p.before == nil {
 		a.first = p.after
@@ -149,10 +174,16 @@ func (a *lane) remove(p *Place) {
 // removeLocked takes p out of the line.
 func (q *line) removeLocked(p *Place) {
 	p.lane.remove(p)
-	if p.party.waiting--; p.party.waiting == 0 {
-		delete(q.parties, p.party.name)
-	}
+	p.party.waiting--
+	q.tidyLocked(p.party)
 	q.waiting.Add(-1)
+}
+
+// tidyLocked forgets a party of which nobody is left, nor said to be.
+func (q *line) tidyLocked(p *party) {
+	if p.waiting == 0 && len(p.asking) == 0 && p.gate.first == nil && q.parties[p.name] == p {
+		delete(q.parties, p.name)
+	}
 }
 
 // serve gives slots to those that wait, after some came back.
@@ -230,7 +261,7 @@ func (l *Local) claimLocked(p *party, process int, now int64) (c claim, first *P
 		if a.first == nil || first != nil && first.since < a.first.since {
 			continue
 		}
-		if number, full := l.line.lookLocked(a.pool, a.service.slots); !full {
+		if number, full := l.line.lookLocked(a.pool, a.service.slots); !full && p.passableLocked(a) {
 			first, service = a.first, number
 		}
 	}
@@ -260,8 +291,9 @@ type lacking struct{ tenant, service, process bool }
 // as it is now, when its tenant uses so many.
 func (l *Local) lackedLocked(p *Place, used int64) (is lacking) {
 	q := &l.line
-	is.tenant = p.party.full == q.looks || full(used, p.party.own.slots)
+	is.tenant = p.party.gate.shut || p.party.full == q.looks || full(used, p.party.own.slots)
 	_, is.service = q.lookLocked(p.pool, p.lane.service.slots)
+	is.service = is.service || p.pool.gate.shut
 	_, is.process = q.lookLocked(&l.process, q.process)
 	return is
 }
@@ -295,6 +327,7 @@ func (l *Local) grantLocked(p *Place, now int64) {
 		l.sampleCaps(&v, a, used+1, party.own.slots, p.pool)
 		p.verdict = v
 		close(p.ready)
+		l.line.askLocked(p)
 	}
 	l.line.removeLocked(p)
 	p.state = granted

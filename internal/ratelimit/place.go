@@ -19,8 +19,10 @@ type Place struct {
 	party         *party
 	lane          *lane
 	since         uint64
-	before, after *Place // in the lane
-	ticket        Ticket // once granted
+	arrived       int64   // when it came
+	lacks         lacking // what it got none of when it was last decided
+	before, after *Place  // in the lane
+	ticket        Ticket  // once granted
 	verdict       Verdict
 }
 
@@ -43,11 +45,22 @@ func (p *Place) Ready() <-chan struct{} { return p.ready }
 // unless its free refusals are used up. After Leave, or a first End, the ticket is
 // the zero Ticket and the verdict that of before.
 func (p *Place) End(now int64) (Ticket, Verdict) {
+	defer p.local.line.answered(p, now)
 	t, v := p.end(now)
 	if p.pledge != nil {
-		return p.pledge.end(&p.admission, t, v, now)
+		return p.pledge.end(p, t, v, now)
 	}
 	return t, v
+}
+
+// Claim is for a call that is Ready, and may wait on: it is End, unless calls of other replicas
+// have the slots after all. Then the outcome is Queued, and Ready is another channel. So
+// it is if the call was not Ready.
+func (p *Place) Claim(now int64) (Ticket, Verdict) {
+	if p.pledge == nil {
+		return p.End(now)
+	}
+	return p.pledge.claim(p, now)
 }
 
 func (p *Place) end(now int64) (Ticket, Verdict) {
@@ -73,6 +86,7 @@ func (p *Place) end(now int64) (Ticket, Verdict) {
 // up: whatever it has taken is given back, tokens and slots, and it counts as no
 // refusal. After End it does nothing. Defer it before anything that can panic.
 func (p *Place) Leave(now int64) {
+	defer p.local.line.answered(p, now)
 	p.leave(now)
 	if p.pledge != nil {
 		p.pledge.leave(now)

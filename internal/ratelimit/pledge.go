@@ -3,10 +3,8 @@ package ratelimit
 import "time"
 
 // pledge is what a place in the queue means to the store: the tokens that it took there,
-// and the slots that it is to get there once it has those of this replica.
-//
-// The queue is each replica's own. A slot that another replica gives back is found by
-// asking again.
+// and the slots that it is to get there once it has those of this replica. See gate for
+// how it comes to those that other replicas have.
 type pledge struct {
 	shared             *Shared
 	call               Admission
@@ -24,11 +22,13 @@ func (s *Shared) enterLine(c Charge, a Admission, queue, now int64) (Ticket, *Pl
 	}
 	t, p, own := s.Local.Enter(Charge{}, slots, queue, now)
 	q := s.inquiry(c, &a)
-	switch own.Outcome {
-	case Queued:
+	switch {
+	case own.Outcome == Queued:
 		q.how, q.starved = takeTokens, &own
-	case ConcurrencyLimited:
+	case own.Outcome == ConcurrencyLimited:
 		q.how, q.starved = takeNone, &own
+	case queue > 0:
+		q.how = takeEither
 	}
 	r, v, err := s.ask(&q, now)
 	if err != nil {
@@ -43,16 +43,18 @@ func (s *Shared) enterLine(c Charge, a Admission, queue, now int64) (Ticket, *Pl
 	case v.Outcome == Admitted:
 		t.lend(s.leases.begin(q.lease, q.service, q.sets))
 	case v.Outcome == Queued:
-		p.pledge = &pledge{shared: s, call: a, key: c}
-		if c.Deferred() {
-			p.pledge.key = r.key.charge(c.ref, now)
+		made := s.pledge(c, a, &r, now)
+		if p == nil {
+			p, t = s.await(&slots, t, v.lacks(), queue, now), Ticket{}
 		}
-		if by := a.payer(); by != nil && !by.limit.Unlimited() {
-			p.pledge.payer = r.payer.charge(by, now)
+		if p == nil {
+			s.restand(q.sets)
+			v.Outcome = ConcurrencyLimited
+			s.sampleProcess(&v, &a)
+			return t, nil, made.refund(v, true, now)
 		}
-		if a.Bucket != nil && !a.Bucket.limit.Unlimited() {
-			p.pledge.bucket = r.bucket.charge(a.Bucket, now)
-		}
+		s.lacksToo(p, v.lacks(), q.sets)
+		p.pledge = made
 	default:
 		if c.entry != nil && v.Outcome != Unavailable {
 			c.settleIn(&v, now)
@@ -70,15 +72,81 @@ func (s *Shared) enterLine(c Charge, a Admission, queue, now int64) (Ticket, *Pl
 	return t, p, v
 }
 
+// pledge is that of a call which has paid.
+func (s *Shared) pledge(c Charge, a Admission, r *ruling, now int64) *pledge {
+	p := &pledge{shared: s, call: a, key: c}
+	if c.Deferred() {
+		p.key = r.key.charge(c.ref, now)
+	}
+	if by := a.payer(); by != nil && !by.limit.Unlimited() {
+		p.payer = r.payer.charge(by, now)
+	}
+	if a.Bucket != nil && !a.Bucket.limit.Unlimited() {
+		p.bucket = r.bucket.charge(a.Bucket, now)
+	}
+	return p
+}
+
 // end is what the store says of a place that ends, of which the replica itself says own.
-// Slots that it has granted it has under the caps of that moment, as one of those that run
-// on where they were lowered since; or under those of now, where they were raised.
-func (c *pledge) end(granted *Admission, t Ticket, own Verdict, now int64) (Ticket, Verdict) {
-	s := c.shared
+func (c *pledge) end(p *Place, t Ticket, own Verdict, now int64) (Ticket, Verdict) {
 	if c.done {
 		return t, own
 	}
 	c.done = true
+	if c.here {
+		if own.Outcome == Admitted {
+			q := c.inquiry(p, now)
+			t.lend(c.shared.leases.begin(q.lease, q.service, q.sets))
+		}
+		return t, own
+	}
+	if own.Outcome == Admitted {
+		v, runs := c.ask(p, t, own, now)
+		if runs {
+			return t, v
+		}
+		t.Release()
+		own = v
+	}
+	return Ticket{}, c.refund(own, true, now)
+}
+
+// claim is end for who waits on if others have the slots.
+func (c *pledge) claim(p *Place, now int64) (Ticket, Verdict) {
+	l := p.local
+	l.line.mu.Lock()
+	ready, t, own := p.state == granted, p.ticket, p.verdict
+	l.line.mu.Unlock()
+	if !ready {
+		return Ticket{}, Verdict{Outcome: Queued}
+	}
+	if c.here || c.done {
+		return p.End(now)
+	}
+	v, runs := c.ask(p, t, own, now)
+	if v.Outcome == Unavailable {
+		c.done = true
+		p.end(now)
+		t.Release()
+		l.line.answered(p, now)
+		return Ticket{}, c.refund(v, true, now)
+	}
+	if !runs {
+		l.again(p, v.lacks(), now)
+		v.Outcome = Queued
+		return Ticket{}, v
+	}
+	c.done = true
+	p.end(now)
+	l.line.answered(p, now)
+	return t, v
+}
+
+// inquiry is that of the slots for which a place has waited. Those that the replica has granted it has
+// under the caps of that moment, as one of those that run on where they were lowered
+// since; or under those of now, where they were raised.
+func (c *pledge) inquiry(p *Place, now int64) inquiry {
+	s, granted := c.shared, &p.admission
 	if s.outdated(&c.call) {
 		s.renew(&c.call)
 	}
@@ -89,30 +157,30 @@ func (c *pledge) end(granted *Admission, t Ticket, own Verdict, now int64) (Tick
 		c.call.capped = granted.capped
 	}
 	q := s.inquiry(Charge{}, &c.call)
-	q.how = takeSlots
-	if c.here {
-		if own.Outcome == Admitted {
-			t.lend(s.leases.begin(q.lease, q.service, q.sets))
+	q.how, q.waited = takeSlots, now-p.arrived
+	return q
+}
+
+// ask asks the store for the slots of a place that has those of this replica, and reports
+// whether its call runs.
+func (c *pledge) ask(p *Place, t Ticket, own Verdict, now int64) (v Verdict, runs bool) {
+	s, q := c.shared, c.inquiry(p, now)
+	r, v, err := s.ask(&q, now)
+	if err != nil {
+		s.options.Failed(err)
+		if v, runs = s.runsAway(&c.call, own, now); !runs {
+			s.leases.drop(q.lease, q.sets)
+			return v, false
 		}
-		return t, own
+	} else if r.outcome != outcomeAdmitted {
+		return v, false
 	}
-	if own.Outcome == Admitted {
-		r, v, err := s.ask(&q, now)
-		if err != nil || r.outcome == outcomeAdmitted {
-			// Without an answer it runs all the same, as it may: the slots of this replica are
-			// no more than those of all, and the lease is told again.
-			if err != nil {
-				s.options.Failed(err)
-				v = own
-			}
-			t.lend(s.leases.begin(q.lease, q.service, q.sets))
-			s.sampleProcess(&v, &c.call)
-			return t, v
-		}
-		t.Release()
-		own = v
+	t.lend(s.leases.begin(q.lease, q.service, q.sets))
+	if err == nil {
+		s.line.room(p, r.ofTenant, r.ofService)
 	}
-	return Ticket{}, c.refund(own, true, now)
+	s.sampleProcess(&v, &c.call)
+	return v, true
 }
 
 // wider reports whether a cap lets more pass than another. 0 is none.
@@ -130,7 +198,7 @@ func (c *pledge) leave(now int64) {
 // verdict: that of its slots, with what it means for its key.
 func (c *pledge) refund(own Verdict, refused bool, now int64) (v Verdict) {
 	s := c.shared
-	answer, err := s.giveBack(c.taken(refused), 0)
+	answer, err := s.giveBack(c.taken(refused && own.Outcome != Unavailable), 0)
 	if err != nil { // what was taken stays so, until it is refilled
 		s.options.Failed(err)
 		return own

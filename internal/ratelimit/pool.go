@@ -15,7 +15,8 @@ type pool struct {
 	inUse atomic.Int64 // of the tenants whose tally is counted
 	most  atomic.Int64 // the cap at the last admission, for operators
 	hold  atomic.Int64
-	pass  int64 // of those that wait for it: see next. The line's lock guards it
+	pass  int64 // of those that wait for it: see next. The line's lock guards it, and the gate
+	gate  gate
 	// counts: tenants hand their calls over when they next begin one. whole:
 	// all have.
 	counts, whole atomic.Bool

@@ -32,6 +32,7 @@ var (
 	probeScript    = newScript("probe")
 	lendScript     = newScript("lend")
 	repayScript    = newScript("repay")
+	waitScript     = newScript("wait")
 )
 
 func newScript(name string) *Script {
@@ -52,7 +53,7 @@ type Program struct {
 func NewProgram(before string) Program {
 	var text strings.Builder
 	text.WriteString(before)
-	for _, part := range []string{"args", "clock", "memory", "bucket", "slots", "window"} {
+	for _, part := range []string{"args", "clock", "memory", "bucket", "waits", "slots", "window"} {
 		text.WriteString(query(part))
 	}
 	// They are one function: to make one of each, with all that it refers to, takes longer

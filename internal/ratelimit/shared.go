@@ -32,8 +32,7 @@ type SharedOptions struct {
 //
 // A store that loses what it was told last, as one does that fails over, has forgotten
 // those tokens and slots; slots are told again within RenewEvery. Rates are kept in
-// microseconds, rounded up: none is faster than a million a second. What a call has to
-// wait for is free on another replica, it learns of by asking again.
+// microseconds, rounded up: none is faster than a million a second.
 type Shared struct {
 	*Local
 	store    Store
@@ -50,6 +49,7 @@ func NewShared(l *Local, store Store, o SharedOptions) *Shared {
 	}
 	s := &Shared{Local: l, store: store, options: o, leases: newLeases(store, o.Replica, o.Divided)}
 	s.replicas.Store(1)
+	l.line.shared, l.line.gates = s, map[string]*gate{}
 	return s
 }
 
@@ -105,8 +105,8 @@ func (s *Shared) Admit(c Charge, a Admission, now int64) (Ticket, Verdict) {
 }
 
 // Enter decides a call as Local.Enter does, and with it the charge of its key, if that
-// was put off. If it may wait for its slots, it is first this replica's that it waits
-// for; see pledge.
+// was put off. If it may wait for its slots, whichever replica has them, it has a place in
+// the queue of this one, which so many calls of its tenant may have; see gate.
 func (s *Shared) Enter(c Charge, a Admission, queue, now int64) (t Ticket, p *Place, v Verdict) {
 	if s.refuseBlocked(&v, &a) {
 		s.Settle(c, now)

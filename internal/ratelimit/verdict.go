@@ -172,6 +172,12 @@ func (v *Verdict) refuseByRule(name string, wait time.Duration, never bool) {
 	v.Outcome, v.Wait, v.Never = RateLimited, max(v.Wait, wait), v.Never || never
 }
 
+// lacks is which slots it was that refused.
+func (v *Verdict) lacks() lacking {
+	has := func(k Kind) bool { return v.violated&(1<<k) != 0 }
+	return lacking{tenant: has(KindTenantSlots), service: has(KindServiceSlots), process: has(KindProcessSlots)}
+}
+
 func (v *Verdict) violate(k Kind) { v.violated |= 1 << k }
 
 func (v *Verdict) sample(k Kind, l Limit, level int64) {

@@ -9,15 +9,17 @@
 --        limits of tenant and of key at service; the caps of tenant and service, -1
 --        where there is none to count for; whether something else refuses as a bucket does;
 --        the number of rules, and of each its
---        window, what the call counts for, its maximum, and whether it only observes
+--        window, what the call counts for, its maximum, and whether it only observes;
+--        and, if it is the slots that are asked for, for how long the call has waited
 -- reply  the time; the outcome; of key, tenant, and key at service level, wait, mark
---        and changes; the slots in use of tenant and service; and of each rule what is
---        counted, what is left of its window, whether it refused, and the window
+--        and changes; the slots of tenant and service that are in use, or of who comes before;
+--        and of each rule what is counted, what is left of its window, whether it refused, and the window
 --
 -- A limit is interval, burst and age. An interval of 0 is none.
--- How: all; the tokens; nothing; the slots; the tokens of who has slots.
+-- How: all; the tokens; nothing; the slots; the tokens of who has slots; all, or, if slots are
+-- all that it lacks, the tokens. Who gets the tokens alone stands in line for the slots.
 needsRoom()
-local all, tokens, nothing, slots, paid = 1, 2, 3, 4, 5
+local all, tokens, nothing, slots, paid, either = 1, 2, 3, 4, 5, 6
 local admitted, byKey, byRate, bySlots, byKeyForSlots, queued = 0, 1, 2, 3, 4, 5
 
 local how, lease, starved, owes, marked, changes,
@@ -52,19 +54,24 @@ if how ~= slots then
 	ask(tenant)
 	ask(service)
 end
+local id, came = textArg(), now
+if how == slots then
+	came = now - args(1)
+end
 local inTenant, inService = 0, 0
 if capTenant >= 0 then
-	inTenant = crowd(setTenant, capTenant)
+	inTenant = crowd(setTenant, capTenant, id, came)
 end
 if capService >= 0 then
-	inService = crowd(setService, capService)
+	inService = crowd(setService, capService, id, came)
 end
-local full = starved == 1 or capTenant > 0 and inTenant >= capTenant or capService > 0 and inService >= capService
+local fullTenant, fullService = capTenant > 0 and inTenant >= capTenant, capService > 0 and inService >= capService
+local full = starved == 1 or fullTenant or fullService
 
 local outcome = admitted
 if how ~= slots and (tenant.wait > 0 or service.wait > 0 or refuses) then
 	outcome = byRate
-elseif how == tokens then
+elseif how == tokens or full and how == either then
 	outcome = queued
 elseif full and how ~= paid then
 	outcome = bySlots
@@ -102,7 +109,6 @@ if (outcome == admitted or outcome == queued) and how ~= slots then
 end
 if outcome == admitted and how ~= paid then
 	if capTenant >= 0 or capService >= 0 then
-		local id = textArg()
 		if capTenant >= 0 then
 			hold(setTenant, lease, id)
 			inTenant = inTenant + 1
@@ -112,6 +118,12 @@ if outcome == admitted and how ~= paid then
 			inService = inService + 1
 		end
 	end
+end
+if outcome == queued and fullTenant then
+	line(setTenant, id)
+end
+if outcome == queued and fullService then
+	line(setService, id)
 end
 save(key)
 save(tenant)

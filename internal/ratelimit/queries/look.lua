@@ -6,4 +6,4 @@
 
 -- MGET has of what is no bucket, as where nothing is limited, that there is none.
 local b = open(ofKey, KEYS[first + 1], call('MGET', KEYS[first + 1])[1], args(3))
-return pack('<ddd', now, level(b), call('ZCOUNT', KEYS[first + 2], format('(%d', now), '+inf'))
+return pack('<ddd', now, level(b), call('ZCOUNT', KEYS[first + 2], format('(%d', now), format('(%d', beyond)))

@@ -2,7 +2,7 @@
 --
 -- KEYS   a set of leases
 -- ARGV   for how long; the ids
--- reply  the time; how many the store had lost; how many there are now
+-- reply  the time; how many the store had lost
 needsRoom()
 local key, lost, lease = KEYS[first + 1], 0, args(1)
 for id in textArg do
@@ -11,4 +11,4 @@ for id in textArg do
 	end
 	hold(key, lease, id)
 end
-return pack('<ddd', now, lost, used(key))
+return pack('<dd', now, lost)

@@ -17,14 +17,29 @@ local function used(key)
 	return n
 end
 
--- crowd counts a set of leases that may have so many, 0 for any number. Those that have run
--- out are looked for if they stand in somebody's way.
-local function crowd(key, most)
+-- crowd counts a set of leases that may have so many, 0 for any number, as it is for who
+-- waits since came: others who do so for longer are counted as if they had theirs, and
+-- whose turn it is is told, if they are in the way. Where there is room for all who wait it does not matter
+-- who does, nor which leases have run out.
+local function crowd(key, most, id, came)
 	local n = call('ZCARD', key)
-	if most > 0 and n >= most then
-		n = n - call('ZREMRANGEBYSCORE', key, '-inf', (written(0)))
+	if most == 0 or n < most then
+		return n
 	end
-	return n
+	n = n - call('ZREMRANGEBYSCORE', key, '-inf', (written(0)))
+	local w = waiting(key, replicaOf(id), came)
+	n = n - w.members
+	if n < most and n + w.before >= most then
+		ring(key, w.first)
+	end
+	return n + w.before
+end
+
+-- line has who asks for a lease wait for one of a full set.
+local function line(key, id)
+	local own = replicaOf(id)
+	local w = waiting(key, own, now)
+	stand(key, w, own, w.since or now)
 end
 
 -- hold adds a lease, or renews it. The set itself goes some time after the last.

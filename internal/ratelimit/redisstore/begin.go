@@ -26,10 +26,10 @@ func (s *Store) begin(l *lane) {
 	}()
 }
 
-// Begun waits, for as long as a decision may take, until the store has been asked for the
+// begun waits, for as long as a decision may take, until the store has been asked for the
 // first time: who comes before that waits for a first connection, and who comes later for
 // nothing.
-func (s *Store) Begun() {
+func (s *Store) begun() {
 	select {
 	case <-s.tried:
 		return

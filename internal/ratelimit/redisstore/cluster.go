@@ -3,6 +3,7 @@ package redisstore
 import (
 	"errors"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -197,6 +198,23 @@ func (c *cluster) uses() map[*lane]bool {
 		used[c.by[i].Load()] = true
 	}
 	return used
+}
+
+// any is the lane to one of the servers that slots lead to, by turns; nil if none is known.
+func (c *cluster) any(turn int) *lane {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var known []string
+	for address, l := range c.lanes {
+		if !l.retired.Load() {
+			known = append(known, address)
+		}
+	}
+	if len(known) == 0 {
+		return nil
+	}
+	slices.Sort(known)
+	return c.lanes[known[turn%len(known)]]
 }
 
 // bury ends lanes that nobody uses any more.

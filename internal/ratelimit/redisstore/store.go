@@ -46,6 +46,10 @@ type Options struct {
 	// Back is called when the store answers again, before anybody is decided by it. It has
 	// to ask by what it is given.
 	Back func(ratelimit.Store) error
+	// Channel is one on which this process is told something through Redis, and Heard is
+	// given each message, one after the other. Some may be lost. Without a Channel nothing is heard.
+	Channel string
+	Heard   func(message string)
 
 	before string // the program: a text of tests
 }
@@ -144,6 +148,10 @@ func Open(o Options) (*Store, error) {
 	case redisaddr.Cluster:
 		s.openCluster()
 	}
+	if o.Channel != "" {
+		s.running.Add(1)
+		go s.hear()
+	}
 	return s, nil
 }
 
@@ -166,7 +174,7 @@ func (s *Store) lane(of ratelimit.Job) *lane {
 
 // Ask implements ratelimit.Store.
 func (s *Store) Ask(of ratelimit.Job) (ratelimit.Answer, error) {
-	s.Begun()
+	s.begun()
 	l := s.lane(of)
 	if s.cluster != nil && !s.cluster.known.Load() || l == nil || l.away.Load() {
 		s.byReason.count(Away)
