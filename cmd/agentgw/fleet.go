@@ -9,6 +9,8 @@ import (
 	"github.com/jonboulle/clockwork"
 
 	"agentgw/internal/config"
+	"agentgw/internal/explain"
+	"agentgw/internal/gateway"
 	"agentgw/internal/ratelimit"
 	"agentgw/internal/ratelimit/redisstore"
 )
@@ -110,4 +112,14 @@ func (f *fleet) stand(ctx context.Context) {
 func (f *fleet) close() {
 	f.limiter.Leave()
 	f.store.Close()
+}
+
+// limitsAre is whose the limits are now.
+func (s *server) limitsAre() string {
+	if s.fleet != nil {
+		if s.fleet.store.Begun(); s.fleet.store.Away() {
+			return explain.Alone
+		}
+	}
+	return gateway.LimitsAre(s.settings)
 }

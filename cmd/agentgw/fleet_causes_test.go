@@ -1,9 +1,14 @@
 package main
 
 import (
+	"encoding/json"
+	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
+	"agentgw/internal/explain"
 	"agentgw/internal/redistest"
 )
 
@@ -17,11 +22,17 @@ func TestAStartWithTheWrongPassword(t *testing.T) {
 	const secret = "s3cr3tword"
 	r := newReplicas(t, 1, "redis://:"+secret+"@"+store.Addr, "{rps: 10000, burst: 10000, max_inflight: 6}")
 	eventually(t, "the log says why", func() bool { return strings.Contains(r.said[0].String(), "(WRONGPASS)") })
+	if text := r.said[0].String(); !strings.Contains(text, explain.Alone) || strings.Contains(text, explain.Shared) {
+		t.Errorf("the line of the start says:\n%s", text)
+	}
 	if shared := r.metric(0, "agentgate_limits_shared"); shared != "0" {
 		t.Errorf("agentgate_limits_shared is %s", shared)
 	}
 	if n := r.metric(0, `agentgate_limits_store_failures_total{reason="denied"}`); n == "0" || n == "" {
 		t.Errorf("%s failures are counted", n)
+	}
+	if said := r.explained(0); !strings.Contains(said, explain.Alone) {
+		t.Errorf("operators are told %s", said)
 	}
 	for range 10 {
 		if status, code := r.call(0, "s", "get"); status != 200 {
@@ -40,9 +51,38 @@ func TestAStartWithTheWrongPassword(t *testing.T) {
 	if status, code := r.call(0, "closed", "get"); status != 200 {
 		t.Errorf("%d %s of a service that was closed", status, code)
 	}
+	if said := r.explained(0); !strings.Contains(said, explain.Shared) {
+		t.Errorf("operators are told %s", said)
+	}
 	if text := r.said[0].String(); strings.Contains(text, secret) || strings.Count(text, "the limits are shared again") != 1 {
 		t.Errorf("it said:\n%s", text)
 	}
+}
+
+// explained is what a replica tells operators of the limits of a call.
+func (r *replicas) explained(replica int) string {
+	r.t.Helper()
+	token, err := os.ReadFile(filepath.Join(r.data[replica], "admin-token"))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	req, err := http.NewRequest("GET", "http://"+r.admins[replica]+"/admin/v1/limits/explain?key=k&service=s&action=get&user=ann", http.NoBody)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	var said struct {
+		LimitsAre string `json:"limits_are"`
+	}
+	if err := json.NewDecoder(res.Body).Decode(&said); err != nil {
+		r.t.Fatal(err)
+	}
+	return said.LimitsAre
 }
 
 // TestEachPolicyWhileTheStoreIsAway: a service and a rule that are open let pass, with a

@@ -236,6 +236,13 @@ func TestReplicasShareState(t *testing.T) {
 	if by(3) != 403 {
 		t.Error("a replica that came later takes a delegation that was revoked")
 	}
+	// One with another vault key than theirs is refused.
+	theirs := s.env
+	s.env = append(s.env, "AGENTGATE_VAULT_KEY="+operatorOfTests) // the last counts
+	if _, errs, code := s.command("", "serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"); code != exitCannotRun || !strings.Contains(errs, "vault key") {
+		t.Errorf("with another vault key: %d %s", code, errs)
+	}
+	s.env = theirs
 	// Receipts of all are listed by each, and by the command.
 	eventually(t, "receipts of all are listed", func() bool {
 		_, answer := s.operate(0, "GET", "/admin/v1/receipts?limit=200", "")

@@ -87,7 +87,9 @@ func (o operations) Explain(ctx context.Context, q explain.Question) (explain.An
 	if err != nil {
 		return explain.Answer{}, ofState(err)
 	}
-	return o.live.rules().explain(q, stored, o.clock.Now(), gateway.Explainer{
+	a, err := o.live.rules().explain(q, stored, o.clock.Now(), gateway.Explainer{
 		Vault: o.vault, Levels: o.limiter, Nanos: o.nanos, Running: o.gateway,
 	})
+	a.LimitsAre = o.limitsAre()
+	return a, err
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"agentgw/internal/config"
-	"agentgw/internal/gateway"
 	"agentgw/internal/registry"
 )
 
@@ -56,7 +55,7 @@ func (c *cli) serveCommand() *cobra.Command {
 // only to somebody who is looking: standard error may be a log collector.
 func (c *cli) sayStarted(s *server) {
 	s.log.Info("serving", "agents", s.agentsListener.Addr().String(), "admin", s.operatorsListener.Addr().String(),
-		"registry", s.settings.Registry, "data", s.settings.DataDir, "limits", gateway.LimitsAre(s.settings))
+		"registry", s.settings.Registry, "data", s.settings.DataDir, "limits", s.limitsAre())
 	c.tellSupervisor(s, stateReady)
 	if s.firstKey.Empty() {
 		return

@@ -25,6 +25,7 @@ func IsCaller(key string) bool { return strings.HasPrefix(key, "oidc:") }
 const (
 	PerProcess = "per process: N replicas admit up to N times as much"
 	Shared     = "shared: all replicas with this AGENTGATE_REDIS_URL together admit what one may; the process's own slots and queue are each one's"
+	Alone      = "each replica's own for now: those that all replicas share cannot be asked, as the log says, and each goes by what holds then"
 )
 
 // Answer says what such a call meets. What it would meet after a step that

@@ -4,13 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
+	"net/url"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/jonboulle/clockwork"
+
 	"agentgw/internal/pgtest"
+	"agentgw/internal/redistest"
 	"agentgw/internal/store"
 )
 
@@ -99,10 +102,13 @@ func TestAHaltedWriterLosesTheLock(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := s.AddKey(t.Context(), store.Key{ID: "k"}); !errors.Is(err, store.ErrAway) || !strings.Contains(err.Error(), "in time") {
-		t.Errorf("while another changes: %v", err)
-	}
-	eventually(t, "the other is out", func() bool { return s.AddKey(t.Context(), store.Key{ID: "k"}) == nil })
+	eventually(t, "the other is out", func() bool {
+		err := s.AddKey(t.Context(), store.Key{ID: "k"})
+		if err != nil && !errors.Is(err, store.ErrAway) {
+			t.Fatal(err)
+		}
+		return err == nil
+	})
 	if g, err := s.Generation(t.Context()); err != nil || g != 1 {
 		t.Errorf("generation %d, %v: the halted one's change is there", g, err)
 	}
@@ -140,5 +146,75 @@ func TestAServerThatHangs(t *testing.T) {
 		}
 		c.back()
 		eventually(t, what+" and back", func() bool { _, err := s.Generation(t.Context()); return err == nil })
+	}
+}
+
+// TestAWayThatIsSlow, 200 ms for each answer, is slow and nothing else; one that is cut off without
+// a word is away, and there again when it is mended.
+func TestAWayThatIsSlow(t *testing.T) {
+	t.Parallel()
+	at, err := url.Parse(newDatabase(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	way := redistest.Between(t, &redistest.Server{Addr: at.Host}) // which carries bytes, whosesoever
+	at.Host = way.Addr
+	openPostgres(t, at.String())
+	way.Slow(200 * time.Millisecond)
+	s := openPostgres(t, at.String()) // with no connection, and no statement that was seen before
+	seen, _ := listening(t, s)
+	until(t, seen, 0)
+	eventually(t, "it listens", s.Pushes)
+	ctx := t.Context()
+	by := store.DataKey{Number: 1, Wrapped: []byte{1}}
+	for what, err := range map[string]error{
+		"a key": s.AddKey(ctx, store.Key{ID: "k"}), "a data key": s.AddDataKey(ctx, by),
+		"a credential": s.PutCredential(ctx, store.Credential{Service: "s", Version: 1, Sealed: []byte{1}}, by),
+		"a rotation":   s.RotateKey(ctx, "k", [32]byte{1}, time.Unix(1, 0), time.Unix(2, 0)),
+	} {
+		if err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	until(t, seen, 4)
+	way.Cut()
+	if err := s.AddKey(ctx, store.Key{ID: "l", Digest: [32]byte{2}}); !errors.Is(err, store.ErrAway) {
+		t.Errorf("cut off: %v", err)
+	}
+	way.Mend()
+	eventually(t, "it is there again", func() bool { _, err := s.Generation(ctx); return err == nil })
+}
+
+// TestNobodyWaitsForAServerThatHangs once a watcher has found that it does; and all is as before
+// when it has found that it answers.
+func TestNobodyWaitsForAServerThatHangs(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Start(t)
+	s := openPostgres(t, server.Database(t))
+	told := make(chan error, 100)
+	s.AwayChanged = func(err error) { told <- err }
+	ctx, cancel := context.WithCancel(t.Context())
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		s.Watch(ctx, clockwork.NewRealClock(), 100*time.Millisecond, func(int64) error { return nil }, func(error) {})
+	})
+	defer watching.Wait()
+	defer cancel()
+	server.Halt(t)
+	if err := <-told; !errors.Is(err, store.ErrAway) {
+		t.Errorf("told %v", err)
+	}
+	const asked = 1000 // each would wait for seconds
+	for range asked {
+		if err := s.AddKey(t.Context(), store.Key{ID: "k"}); !errors.Is(err, store.ErrAway) {
+			t.Fatal(err)
+		}
+	}
+	server.Resume(t)
+	if err := <-told; err != nil {
+		t.Errorf("told twice: %v", err)
+	}
+	if err := s.AddKey(t.Context(), store.Key{ID: "k"}); err != nil {
+		t.Error(err)
 	}
 }

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"crypto/tls"
 	"database/sql"
 	"database/sql/driver"
 	"errors"
@@ -20,12 +21,18 @@ import (
 // a change was made is not known then: read again. It passes by itself.
 var ErrAway = errors.New("the state database is away")
 
+// What ErrAway is where the database has been asked and does not answer: in time, and since then.
+var (
+	errSlow  = fmt.Errorf("%w: it does not answer in time", ErrAway)
+	errHangs = fmt.Errorf("%w: it does not answer", ErrAway)
+)
+
 const (
 	// opening bounds a start: what waits for the lock of migrations waits for those of another.
 	opening = 30 * time.Second
-	// A change or a look takes a few round trips, a whole table some megabytes. Longer
-	// than that is a database that hangs, of which who waits must hear.
-	pgChanging, pgReading = 3 * time.Second, 10 * time.Second
+	// A change takes a dozen round trips on a new connection, a whole table some megabytes.
+	// Longer than that is a database that hangs, of which who waits must hear.
+	pgChanging, pgReading = 5 * time.Second, 10 * time.Second
 	// pgConns is how many connections there are: a process asks little, and hundreds of
 	// replicas have one server.
 	pgConns = 4
@@ -116,9 +123,12 @@ func away(asking context.Context, err error) error {
 	if asking.Err() != nil || errors.Is(err, ErrAway) {
 		return err
 	}
+	var stranger *tls.CertificateVerificationError // which passes for one of the network
 	var network net.Error
 	var refused *pgconn.PgError
 	switch {
+	case errors.As(err, &stranger):
+		return err
 	case errors.As(err, &refused):
 		switch refused.Code[:2] {
 		case "08", "53", "57", "58": // connection, resources, an operator, the system
@@ -128,7 +138,7 @@ func away(asking context.Context, err error) error {
 			}
 		}
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("%w: it does not answer in time", ErrAway)
+		return errSlow
 	case errors.As(err, &network), errors.Is(err, driver.ErrBadConn), errors.Is(err, sql.ErrConnDone),
 		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), pgconn.SafeToRetry(err):
 	default:

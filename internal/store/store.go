@@ -23,6 +23,8 @@ type Store struct {
 	pushed     chan struct{}   // has Watch look at once; nil: nobody does
 	pushes     atomic.Bool
 	away       atomic.Bool
+	hung       atomic.Bool // away, and whoever asks would wait to be told
+	watched    atomic.Bool // Watch runs
 
 	// AwayChanged, where set before the first use, is told once when the database is away,
 	// with the reason, and once with nil when it has answered again. It MUST NOT block.
@@ -53,8 +55,17 @@ type engine struct {
 	explain func(asking context.Context, err error) error
 }
 
-// ask has do ask the database something that is to take so long at most; 0 is no bound.
+// ask is try, but for one that hangs: while Watch finds out whether it answers again, nobody
+// else waits for it.
 func (s *Store) ask(ctx context.Context, most time.Duration, do func(ctx context.Context, c conn) error) error {
+	if s.hung.Load() && s.watched.Load() {
+		return errHangs
+	}
+	return s.try(ctx, most, do)
+}
+
+// try has do ask the database something that is to take so long at most; 0 is no bound.
+func (s *Store) try(ctx context.Context, most time.Duration, do func(ctx context.Context, c conn) error) error {
 	bounded := ctx
 	if most > 0 {
 		var cancel context.CancelFunc
@@ -77,6 +88,7 @@ func (s *Store) ask(ctx context.Context, most time.Duration, do func(ctx context
 // note keeps whether the database answered, and tells of a change.
 func (s *Store) note(err error) {
 	away := errors.Is(err, ErrAway)
+	s.hung.Store(errors.Is(err, errSlow))
 	if s.away.Swap(away) == away || s.AwayChanged == nil {
 		return
 	}

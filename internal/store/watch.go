@@ -11,9 +11,10 @@ import (
 // within two seconds.
 const DefaultPoll = time.Second
 
-// Generation returns the number of changes made so far.
+// Generation returns the number of changes made so far. Of all that is asked it alone waits
+// for a database that hangs while Watch runs, which asks for it.
 func (s *Store) Generation(ctx context.Context) (generation int64, err error) {
-	err = s.ask(ctx, s.engine.changing, func(ctx context.Context, c conn) error {
+	err = s.try(ctx, s.engine.changing, func(ctx context.Context, c conn) error {
 		if s.generation != nil {
 			return s.generation.QueryRowContext(ctx).Scan(&generation)
 		}
@@ -37,6 +38,8 @@ func (s *Store) Watch(ctx context.Context, clock clockwork.Clock, every time.Dur
 	if every <= 0 {
 		every = DefaultPoll
 	}
+	s.watched.Store(true)
+	defer s.watched.Store(false)
 	ticker := clock.NewTicker(every)
 	defer ticker.Stop()
 	acted := int64(-1)

@@ -73,9 +73,6 @@ type Salts struct {
 // another: then nobody knows.
 const failureLasts = time.Minute
 
-// awayLasts is how long a store that was away is not asked again.
-const awayLasts = time.Second
-
 // Healthy is nil while keys for new tenants can be kept, as far as it is known, and else
 // why not: receipts of tenants that have a key are none the worse for it.
 func (s *Salts) Healthy() error {
@@ -83,16 +80,6 @@ func (s *Salts) Healthy() error {
 	defer s.mu.RUnlock()
 	if s.failed != nil && s.clock.Since(s.failedAt) < failureLasts {
 		return fmt.Errorf("no key can be kept for the parameters of a tenant's first receipt: %w", s.failed)
-	}
-	return nil
-}
-
-// away is why a store that is away could not keep a key a moment ago.
-func (s *Salts) away() error {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if errors.Is(s.failed, store.ErrAway) && s.clock.Since(s.failedAt) < awayLasts {
-		return s.failed
 	}
 	return nil
 }
@@ -168,6 +155,7 @@ func (s *Salts) Salt(tenant, receipt string) (salt [SaltSize]byte, key string, e
 	k := s.find(tenant)
 	if k == nil {
 		k, err = s.add(context.Background(), tenant)
+		s.note(err)
 		if err != nil { // a caller that hangs up has had a receipt all the same
 			return salt, "", err
 		}
@@ -193,15 +181,6 @@ func (s *Salts) add(ctx context.Context, tenant string) (*saltKey, error) {
 	if k := s.find(tenant); k != nil {
 		return k, nil
 	}
-	if err := s.away(); err != nil { // else each of those who waited would wait for it anew
-		return nil, err
-	}
-	k, err := s.addLocked(ctx, tenant)
-	s.note(err)
-	return k, err
-}
-
-func (s *Salts) addLocked(ctx context.Context, tenant string) (*saltKey, error) {
 	err := s.addWantedLocked(ctx, tenant)
 	if errors.Is(err, store.ErrExists) {
 		if err := s.reloadLocked(ctx); err != nil {

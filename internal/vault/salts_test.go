@@ -160,36 +160,6 @@ func TestSaltsAskTheStoreOnce(t *testing.T) {
 	saltOf(t, salts, "tenant:new", "r")
 }
 
-// TestACrowdAtAStoreThatIsAway: one of those who wait for it finds out, the others are told; a
-// second later it is asked again.
-func TestACrowdAtAStoreThatIsAway(t *testing.T) {
-	o := &opening{Store: openStore(t, t.TempDir())}
-	clock := clockwork.NewFakeClock()
-	salts, err := vault.LoadSalts(t.Context(), o, parseKEK(t, "0"), clock)
-	if err != nil {
-		t.Fatal(err)
-	}
-	o.asked, o.err = 0, fmt.Errorf("%w: it hangs", store.ErrAway)
-	var wg sync.WaitGroup
-	for i := range 32 {
-		wg.Go(func() {
-			if _, _, err := salts.Salt(fmt.Sprint("tenant:", i%4), "r"); !errors.Is(err, store.ErrAway) {
-				t.Errorf("%v", err)
-			}
-		})
-	}
-	wg.Wait()
-	if o.asked != 1 || salts.Healthy() == nil {
-		t.Errorf("it was asked %d times; healthy: %v", o.asked, salts.Healthy())
-	}
-	o.err = nil
-	clock.Advance(time.Second)
-	saltOf(t, salts, "tenant:0", "r")
-	if o.asked != 2 || salts.Healthy() != nil {
-		t.Errorf("it was asked %d times; healthy: %v", o.asked, salts.Healthy())
-	}
-}
-
 // TestManyNewTenantsWaitForTheStoreOnce: while one waits for the store, those who come
 // are gathered, and have their keys in one step; if that fails, each is told, and has
 // its key when the store is back.

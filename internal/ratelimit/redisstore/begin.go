@@ -26,10 +26,10 @@ func (s *Store) begin(l *lane) {
 	}()
 }
 
-// begun waits, for as long as a decision may take, until the store has been asked for the
+// Begun waits, for as long as a decision may take, until the store has been asked for the
 // first time: who comes before that waits for a first connection, and who comes later for
 // nothing.
-func (s *Store) begun() {
+func (s *Store) Begun() {
 	select {
 	case <-s.tried:
 		return

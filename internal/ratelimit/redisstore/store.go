@@ -174,7 +174,7 @@ func (s *Store) lane(of ratelimit.Job) *lane {
 
 // Ask implements ratelimit.Store.
 func (s *Store) Ask(of ratelimit.Job) (ratelimit.Answer, error) {
-	s.begun()
+	s.Begun()
 	l := s.lane(of)
 	if s.cluster != nil && !s.cluster.known.Load() || l == nil || l.away.Load() {
 		s.byReason.count(Away)

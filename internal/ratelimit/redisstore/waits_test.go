@@ -175,15 +175,6 @@ func (o *turns) next(t testing.TB, n int) ratelimit.Ticket {
 	return o.tickets[n-1]
 }
 
-// members is all that stands in the set of a tenant's slots: leases, and who waits.
-func (f *fleet) members(tenant string) string {
-	set := "agw2:{registered:4:" + tenant + "}:slots"
-	if f.cluster != nil {
-		return f.cluster.Do(set, "ZRANGE", set, "0", "-1")
-	}
-	return f.server.Do("ZRANGE", set, "0", "-1")
-}
-
 // count is how many stand in a set.
 func (f *fleet) count(set string) string {
 	if f.cluster != nil {
