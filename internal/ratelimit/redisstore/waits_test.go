@@ -22,7 +22,7 @@ import (
 type waiters struct {
 	*fleet
 	clock ratelimit.Clock
-	end   []context.CancelFunc
+	end   []func()    // of each replica's standing for who waits
 	deaf  atomic.Bool // nothing that is published reaches anybody
 	rings atomic.Int64
 }
@@ -57,8 +57,8 @@ func newWaiters(t testing.TB, f *fleet, url string, n int, policy ratelimit.Poli
 		shared.Store(l)
 		f.limiters = append(f.limiters, l)
 		ctx, cancel := context.WithCancel(context.Background())
-		w.end = append(w.end, cancel)
 		var standing sync.WaitGroup
+		w.end = append(w.end, func() { cancel(); standing.Wait() })
 		standing.Go(func() {
 			for ctx.Err() == nil {
 				l.Stand()
@@ -515,8 +515,18 @@ func TestARandomHistoryOfWaits(t *testing.T) {
 		}
 		all.Wait()
 		t.Logf("%d waited and were served, %d left, %d gave up; %d rings", servedLate.Load(), left.Load(), refused.Load(), w.rings.Load())
-		for _, set := range []string{"agw2:{registered:4:t0}:slots", "agw2:{registered:4:t1}:slots", "agw2:{service:capped}:slots"} {
-			eventually(t, "nothing is left in the store", func() bool { return w.count(set) == "0" })
+		for _, end := range w.end {
+			end()
+		}
+		for _, tag := range []string{"registered:4:t0", "registered:4:t1", "service:capped"} {
+			for _, store := range w.stores { // what was told is run by then
+				if _, err := store.Ask(ratelimit.ProbeOf(tag)); err != nil {
+					t.Error(err)
+				}
+			}
+			if set := "agw2:{" + tag + "}:slots"; w.count(set) != "0" {
+				t.Errorf("%s stand in %s", w.count(set), set)
+			}
 		}
 		if n := w.failed.Load(); n > 0 {
 			t.Errorf("%d decisions failed", n)
