@@ -1,6 +1,10 @@
 package main
 
 import (
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -46,4 +50,34 @@ func TestReplicasShareAQueue(t *testing.T) {
 		t.Errorf("%d were served, %d at most at once", served.Load(), r.peak.Load())
 	}
 	eventually(t, "nothing is left", func() bool { return server.Do("ZCARD", "agw2:{registered:4:tenant:t}:slots") == ":0" })
+}
+
+// TestANestedCallAtAnotherReplica: a call that a service makes while it serves one of another
+// replica's does not wait for the slot of that one, which waits for it.
+func TestANestedCallAtAnotherReplica(t *testing.T) {
+	t.Parallel()
+	r := newReplicas(t, 2, redistest.Start(t).URL(), "{rps: 10000, burst: 10000, max_inflight: 1}", "--tenant-queue", "5", "--tenant-queue-wait", "10m")
+	ended := r.hold(1)
+	eventually(t, "one is at the service", func() bool { return r.inside.Load() == 1 })
+	r.mu.Lock()
+	id := slices.Collect(maps.Keys(r.requests))[0]
+	r.mu.Unlock()
+	req, err := http.NewRequest("POST", "http://"+r.agents[1]+"/v1/act", strings.NewReader(`{"service":"s","action":"get"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+r.key)
+	req.Header.Set("X-Request-Id", id)
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = res.Body.Close()
+	if code := res.Header.Get("Agentgate-Code"); res.StatusCode != 429 || code != "concurrency_limited" {
+		t.Errorf("%d %s", res.StatusCode, code)
+	}
+	close(r.stay)
+	if got := ended(); got[200] != 1 {
+		t.Error(got)
+	}
 }

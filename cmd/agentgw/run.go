@@ -166,7 +166,7 @@ func start(settings *config.Settings, snapshot *registry.Snapshot, read reader, 
 	}
 	s.gateway = gateway.New(gateway.Parts{
 		Limiter: limiter, Nanos: s.nanos, Receipts: s.receipts, Vault: s.tokens, Connector: vault.NewLinks(s.store, s.tokens, kek),
-		Clock: s.clock, Log: log, Replica: s.replica, UserAgent: "agentgw/" + buildVersion(),
+		Clock: s.clock, Log: log, Replica: s.replica, Elsewhere: s.fleet != nil, UserAgent: "agentgw/" + buildVersion(),
 		Budgets: counter,
 		Salts:   s.salts, Pseudonyms: identity.NewPseudonyms(kek.DeriveKey("foreign-credentials")), Tokens: oidc.NewIssuers(gateway.NewTransport, s.clock, log),
 		Decided: func(service string, code gateway.Code, limit string) {

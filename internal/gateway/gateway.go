@@ -117,6 +117,8 @@ type Parts struct {
 	Pseudonyms *identity.Pseudonyms
 	// Budgets count what flows through tunnels.
 	Budgets tunnel.Counter
+	// Elsewhere: other replicas have calls of the same tenants, which this one knows nothing of.
+	Elsewhere bool
 	// Tokens know the keys of the issuers whose tokens are taken; nil: none is.
 	Tokens *oidc.Issuers
 	// Decided is told of every call, and of every other request that the first
@@ -147,6 +149,7 @@ type Gateway struct {
 	clock      clockwork.Clock
 	log        *slog.Logger
 	replica    string
+	elsewhere  bool
 	userAgent  string
 	salts      Salts
 	tokens     *oidc.Issuers
@@ -171,7 +174,7 @@ type Gateway struct {
 func New(p Parts) *Gateway {
 	return &Gateway{
 		limiter: p.Limiter, nanos: p.Nanos, receipts: p.Receipts, vault: p.Vault, connector: p.Connector,
-		clock: p.Clock, log: p.Log, replica: p.Replica, userAgent: p.UserAgent, salts: p.Salts, tokens: p.Tokens, pseudonyms: p.Pseudonyms,
+		clock: p.Clock, log: p.Log, replica: p.Replica, elsewhere: p.Elsewhere, userAgent: p.UserAgent, salts: p.Salts, tokens: p.Tokens, pseudonyms: p.Pseudonyms,
 		decided: p.Decided, answered: p.Answered, waited: p.Waited, unrecorded: p.Unrecorded, observed: p.Observed,
 		budgets: p.Budgets,
 		public:  NewTransport(false), private: NewTransport(true), h2c: map[bool]*http.Transport{false: newH2CTransport(false), true: newH2CTransport(true)},

@@ -101,6 +101,7 @@ func (g *Gateway) admit(call *Call, service *registry.Service, action *registry.
 	limits := call.view.services[service.Name]
 	call.uses = g.uses(call, action, tenant, call.asks())
 	call.nested = g.isNested(call, tenant)
+	call.foreign = g.elsewhere && call.bringsID()
 	needs, budget := call.admission(limits), g.budget(call)
 	needs.TunnelBytes = budget.Exhausted()
 	ticket, place, v, err := g.enter(call, charge, needs, at)

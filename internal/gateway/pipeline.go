@@ -31,6 +31,7 @@ type Call struct {
 	waited    bool              // it had a place in the queue
 	chain     *delegation.Chain // that lets it run; nil for none, and before step 6
 	nested    bool              // it serves another of its tenant's, and may not wait; false before step 5
+	foreign   bool              // it may serve one of another replica's, and may not wait
 }
 
 // serve takes one call through the gateway. The order of its steps is the

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"agentgw/internal/literal"
@@ -24,7 +25,7 @@ const (
 
 // queue is how many calls of a tenant may wait, as far as this call is concerned.
 func (c *Call) queue() int64 {
-	if c.nested || c.view.settings.TenantQueueWait <= 0 {
+	if c.nested || c.foreign || c.view.settings.TenantQueueWait <= 0 {
 		return 0
 	}
 	return int64(c.view.settings.TenantQueue)
@@ -111,6 +112,18 @@ func draining() *Error {
 func (g *Gateway) isNested(call *Call, tenant string) bool {
 	for _, id := range call.In.Header["X-Request-Id"] {
 		if g.running.serves(id, tenant) {
+			return true
+		}
+	}
+	return false
+}
+
+// bringsID reports whether the call brings a request id such as gateways give. Of one that is not
+// known here the call may be another replica's, which it then serves: to wait for that one's slot
+// might be to wait for ever.
+func (c *Call) bringsID() bool {
+	for _, id := range c.In.Header["X-Request-Id"] {
+		if len(id) == len(c.RequestID) && strings.Trim(id, "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567") == "" {
 			return true
 		}
 	}
