@@ -35,6 +35,7 @@ var promises = []struct {
 		{"A full bucket admits its burst at once, and the next call one interval later", []string{"ratelimit: TestDecideWholeDomain TestContract/ReadingsAreOfTheDecision"}},
 		{"A crowd at one bucket gets the burst, exactly", []string{"ratelimit: TestContract/ACrowdGetsTheBurst"}},
 		{"Clocks that disagree, or run backwards, give nobody a token", []string{"ratelimit: TestClocksApart TestNeverMoreThanTheLimit TestStaleCallsMintNothingAtBirth"}},
+		{"A call that read the clock before others had their turn is not refused for what those took", []string{"ratelimit: TestAnOlderTimeFindsNobodysTokensGone TestNeverMoreThanTheLimit"}},
 		{"A key has one bucket in whichever header it is sent", []string{"gateway: TestOneKeyInAnyHeader", "ratelimit: TestContract/ANameIsOneBucket"}},
 		{"Numbers that cannot be a limit are refused when they are read, with their place; none is taken for no limit", []string{"gateway: FuzzLimitNumbers", "ratelimit: TestNewLimit TestEvery FuzzNewLimit"}},
 		{"A call that costs more than a bucket ever holds is refused for good, and no cost gives anything", []string{"ratelimit: TestDecideEdges"}},

@@ -154,7 +154,7 @@ func (l *Local) decide(v *Verdict, a *Admission, service *pool, stands standing,
 			v.refuse(RateLimited, KindTenant, time.Duration(fromTenant.wait))
 		}
 	} else {
-		tenant.bucket.seen = max(tenant.bucket.seen, now)
+		tenant.bucket.seen = tenant.bucket.now(now)
 	}
 	var caller, bucket question
 	if a.Caller != nil {
@@ -191,9 +191,9 @@ func (l *Local) decide(v *Verdict, a *Admission, service *pool, stands standing,
 	}
 	if !own.limit.Unlimited() {
 		if pays {
-			p.pay(own, tenant, tenant.spendLocked(fromTenant, now))
+			p.pay(own, tenant, tenant.spendLocked(fromTenant))
 		}
-		v.sample(KindTenant, own.limit, tenant.bucket.tat-now)
+		v.sample(KindTenant, own.limit, tenant.bucket.ahead(now))
 	}
 	// Before a shard is locked to pin the tenant: see entry for the order.
 	if caller.entry != nil {
@@ -234,9 +234,9 @@ func (l *Local) ask(b *question, v *Verdict, r *Ref, now int64) {
 // settle takes the token, if the call pays, tells of the bucket and lets go of it.
 func (b *question) settle(v *Verdict, p *Place, pays bool, now int64) {
 	if pays {
-		p.pay(b.of, b.entry, b.entry.spendLocked(b.says, now))
+		p.pay(b.of, b.entry, b.entry.spendLocked(b.says))
 	}
-	v.sample(b.of.kind, b.of.limit, b.entry.bucket.tat-now)
+	v.sample(b.of.kind, b.of.limit, b.entry.bucket.ahead(now))
 	b.entry.mu.Unlock()
 }
 
@@ -374,7 +374,7 @@ func (c Charge) settleIn(v *Verdict, now int64) {
 		}
 	}
 	v.Wait = max(v.Wait, time.Duration(e.bucket.wait(now)))
-	v.sample(e.id.kind, e.bucket.limit, e.bucket.tat-now)
+	v.sample(e.id.kind, e.bucket.limit, e.bucket.ahead(now))
 }
 
 // payRefusalLocked takes one of the key's free concurrency refusals; the wait is
@@ -382,10 +382,11 @@ func (c Charge) settleIn(v *Verdict, now int64) {
 func (e *entry) payRefusalLocked(now int64) (wait int64) {
 	free := &e.rareLocked().free
 	limit := e.bucket.limit.times(freeRefusals)
+	now = e.bucket.now(now)
 	free.adopt(limit, now, now)
 	d := decide(limit, free.tat, now, 1)
 	if d.wait == 0 {
-		free.spend(d, now)
+		free.spend(d)
 	}
 	return d.wait
 }

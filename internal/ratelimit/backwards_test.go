@@ -79,8 +79,8 @@ func TestStaleCallsMintNothingAtBirth(t *testing.T) {
 		l.take(Registered, KindKey, "k", limit, 40*second)
 	}
 	withRoom(l)
-	// At 10 s, by a clock behind, nothing is to be had until 50 s, when one is.
-	if _, v := l.take(Registered, KindKey, "k", limit, 10*second); int64(v.Wait) != 40*second {
+	// By a clock behind at 10 s, nothing is to be had for 10 s, as at 40 s, the latest.
+	if _, v := l.take(Registered, KindKey, "k", limit, 10*second); int64(v.Wait) != 10*second {
 		t.Fatalf("wait %v", v.Wait)
 	}
 	if l.tables[Registered].peek(id{KindKey, "k"}) == nil {
@@ -91,5 +91,53 @@ func TestStaleCallsMintNothingAtBirth(t *testing.T) {
 	l.take(Registered, KindKey, "k", wider, 10*second)
 	if r := l.peek(Registered, KindKey, "k", wider, 41*second); r.Remaining != 1 {
 		t.Errorf("%d left one new interval after the latest time", r.Remaining)
+	}
+}
+
+// TestAnOlderTimeFindsNobodysTokensGone: a call reads the clock and then has its turn,
+// which others that read it later may have had first. A token that is there by their time
+// is there for it too, whoever's bucket it is, and who is refused is told the wait from
+// then on.
+func TestAnOlderTimeFindsNobodysTokensGone(t *testing.T) {
+	limit, service := Limit{10 * second, 2}, NewService("s", 0)
+	key := NewRef(Registered, KindKey, "k", limit)
+	for name, a := range map[string]Admission{
+		"tenant":              {Tenant: NewTenant(Registered, "t", limit, 0)},
+		"caller":              {Caller: NewRef(Registered, KindCaller, "c", limit)},
+		"a key, at a service": {Bucket: NewRef(Registered, KindService, ServiceBucket("k", "s"), limit)},
+	} {
+		l := NewLocal(Options{})
+		a.Service = service
+		for i, at := range []int64{100 * second, 50 * second} {
+			ticket, v := l.Admit(Charge{}, a, at)
+			left := int64(-1)
+			for r := range v.Readings() {
+				left = r.Remaining
+			}
+			if v.Outcome != Admitted || left != int64(1-i) {
+				t.Errorf("%s, at %d: %v, %d left", name, at, v.Outcome, left)
+			}
+			ticket.Release()
+		}
+		if _, v := l.Admit(Charge{}, a, 50*second); v.Outcome != RateLimited || v.Wait != 10*time.Second {
+			t.Errorf("%s, of three: %+v", name, v)
+		}
+	}
+	l := NewLocal(Options{})
+	for i, at := range []int64{100 * second, 50 * second, 60 * second, 70 * second} {
+		c := l.Take(key, at)
+		if v := c.Verdict(); c.Refused() != (i >= 2) || c.Refused() && v.Wait != 10*time.Second {
+			t.Errorf("key, call %d at %d: %+v", i, at, v)
+		}
+	}
+	// A refusal of the tenant's is told with the wait for the key's next token.
+	l = NewLocal(Options{})
+	key = NewRef(Registered, KindKey, "k", limit)
+	l.Take(key, 100*second)
+	c := l.Take(key, 50*second)
+	a := Admission{Tenant: NewTenant(Registered, "t", Limit{second, 1}, 0), Service: service}
+	l.Admit(Charge{}, a, 100*second)
+	if _, v := l.Admit(c, a, 50*second); v.Outcome != RateLimited || v.Wait != 10*time.Second {
+		t.Errorf("refused by the tenant: %+v", v)
 	}
 }

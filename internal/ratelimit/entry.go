@@ -87,11 +87,11 @@ func (e *entry) takeLocked(l Limit, since, now int64) (spent, int64) {
 	d := e.askLocked(l, since, now)
 	if d.wait > 0 {
 		if e.drained.Load() == nil {
-			e.drained.Store(&drained{l, e.bucket.tat, math.MaxInt64})
+			e.drained.Store(&drained{l, d.at, e.bucket.tat, math.MaxInt64})
 		}
-		return spent{at: now, tat: e.bucket.tat}, d.wait
+		return spent{at: d.at, tat: e.bucket.tat}, d.wait
 	}
-	return e.spendLocked(d, now), 0
+	return e.spendLocked(d), 0
 }
 
 // askLocked asks for one token under limit l, in force since then, and takes none.
@@ -99,8 +99,8 @@ func (e *entry) askLocked(l Limit, since, now int64) decision {
 	if e.bucket.limit != l {
 		e.adoptLocked(l, since, now)
 	}
-	e.bucket.seen = max(e.bucket.seen, now)
-	return decide(l, e.bucket.tat, now, 1)
+	e.bucket.seen = e.bucket.now(now)
+	return decide(l, e.bucket.tat, e.bucket.seen, 1)
 }
 
 // adoptLocked has the bucket follow limit l, in force since then, and remembers where
@@ -114,9 +114,9 @@ func (e *entry) adoptLocked(l Limit, since, now int64) {
 	e.changedLocked()
 }
 
-func (e *entry) spendLocked(d decision, now int64) spent {
+func (e *entry) spendLocked(d decision) spent {
 	e.changedLocked()
-	return e.bucket.spend(d, now)
+	return e.bucket.spend(d)
 }
 
 // changedLocked is called whenever the bucket's level or limit changes.
@@ -139,7 +139,7 @@ func (e *entry) refillLocked() { e.drained.Store(nil) }
 // because its bucket was full.
 func (e *entry) refundLocked(s spent, now int64) {
 	b := &e.bucket
-	b.seen = max(b.seen, now) // worth nothing once is worth nothing ever
+	b.seen = b.now(now) // worth nothing once is worth nothing ever
 	if b.fullAt(b.seen) {
 		return
 	}

@@ -8,10 +8,8 @@ type bucket struct {
 	limit Limit
 	// tat is when the bucket is full again; at or before now, it is.
 	tat int64
-	// seen is the latest time that anybody asked at. Spending goes by the time
-	// of the call itself (a stale one is only stricter), but refunds and
-	// changes of limit, which lower tat, go by the latest: otherwise two clocks
-	// a second apart would mint a second's worth of tokens at every turn.
+	// seen is the latest time that anybody asked at, and the earliest that any
+	// decision goes by; see now.
 	seen int64
 	// refunded is the sum of all that was given back, in nanoseconds.
 	refunded int64
@@ -30,7 +28,7 @@ type bucket struct {
 
 // spent is what a refund has to know of a charge.
 type spent struct {
-	at       int64 // time of the charge
+	at       int64 // time that the charge was decided by
 	tat      int64 // of the bucket, after the charge
 	refunded int64 // of the bucket, at the charge
 	changes  uint32
@@ -38,6 +36,7 @@ type spent struct {
 
 // decision is the answer of one bucket to one question.
 type decision struct {
+	at   int64 // what it was decided by
 	tat  int64 // of the bucket, if the tokens are taken
 	wait int64 // 0: they may be taken now
 	// never: no wait helps, since the cost is more than the bucket ever holds.
@@ -54,28 +53,39 @@ func decide(l Limit, tat, now, cost int64) decision {
 		panic("ratelimit: negative cost")
 	}
 	if cost > l.Burst {
-		return decision{tat: tat, never: true}
+		return decision{at: now, tat: tat, never: true}
 	}
 	if cost == 0 {
-		return decision{tat: tat}
+		return decision{at: now, tat: tat}
 	}
 	next := max(tat, now) + l.Interval*cost
 	if wait := next - now - l.window(); wait > 0 {
-		return decision{tat: next, wait: wait}
+		return decision{at: now, tat: next, wait: wait}
 	}
-	return decision{tat: next}
+	return decision{at: now, tat: next}
 }
 
+// now is the time that a call of time at is decided by: its own, or the latest that any
+// call before it was, if that is later. A call reads the clock before it has its turn at
+// the bucket, and others that read it later may have theirs first. What those have taken
+// was refilled by their time, and to hold it against the time of this one would refuse a
+// call that nothing is in the way of. And as time only moves on, two clocks a second apart
+// mint nothing at any turn.
+func (b *bucket) now(at int64) int64 { return max(at, b.seen) }
+
 // spend takes the token, or the tokens, that decide allowed.
-func (b *bucket) spend(d decision, now int64) spent {
+func (b *bucket) spend(d decision) spent {
 	b.tat = d.tat
-	return spent{at: now, tat: d.tat, refunded: b.refunded, changes: b.changes}
+	return spent{at: d.at, tat: d.tat, refunded: b.refunded, changes: b.changes}
 }
 
 // wait is how long until one token can be taken; 0 when one can be now.
 func (b *bucket) wait(now int64) int64 {
-	return decide(b.limit, b.tat, now, 1).wait
+	return decide(b.limit, b.tat, b.now(now), 1).wait
 }
+
+// ahead is how long until the bucket is full; negative, how long it has been.
+func (b *bucket) ahead(now int64) int64 { return b.tat - b.now(now) }
 
 // mark says which charge of a bucket s is, and in what order they were made: it is
 // where the bucket was full again after the charge, but for refunds. A charge moves it
@@ -98,7 +108,7 @@ func (s spent) mark() int64 { return s.tat + s.refunded }
 // would owe: time that paid for them paid for nobody else. And what it withholds of
 // all refunds together is no more than that time.
 func (b *bucket) worth(cost, mark, later, now int64) int64 {
-	return min(cost, max(0, b.end(mark, later)-max(now, b.seen)))
+	return min(cost, max(0, b.end(mark, later)-b.now(now)))
 }
 
 // end is when the bucket will have paid for the charge of that mark.

@@ -138,7 +138,7 @@ func FuzzNewLimit(f *testing.F) {
 		if d.never || d.wait != 0 {
 			t.Fatalf("a full bucket refuses its burst: %+v", d)
 		}
-		b.spend(d, now)
+		b.spend(d)
 		if w := b.wait(now); w != l.Interval {
 			t.Fatalf("a drained bucket waits %d, want %d", w, l.Interval)
 		}

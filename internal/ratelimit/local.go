@@ -83,7 +83,7 @@ func (l *Local) Peek(r *Ref, now int64) (bucket, slots Reading) {
 	b, inUse := l.tables[r.table].standing(r, now)
 	if !r.limit.Unlimited() {
 		b.adopt(r.limit, r.since, now)
-		bucket = sample{r.limit, b.tat - now}.reading(r.kind)
+		bucket = sample{r.limit, b.ahead(now)}.reading(r.kind)
 	}
 	if r.slots > 0 {
 		slots = sample{Limit{Burst: r.slots}, inUse}.reading(KindTenantSlots)

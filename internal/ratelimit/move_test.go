@@ -191,7 +191,7 @@ func TestRefundsAcrossChangesByAnyClock(t *testing.T) {
 					if d.wait > 0 {
 						t.Fatalf("without the calls %+v is refused", q)
 					}
-					without.spendLocked(d, q.now)
+					without.spendLocked(d)
 				}
 			}
 			owes := func(e *entry) int64 { return max(0, e.bucket.tat-e.bucket.seen) }

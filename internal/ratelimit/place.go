@@ -180,5 +180,5 @@ func (e *entry) sampleLocked(v *Verdict, r *Ref, now int64) {
 	if b.limit.Unlimited() { // it was forgotten, being full
 		b.limit = r.limit
 	}
-	v.sample(r.kind, b.limit, b.tat-now)
+	v.sample(r.kind, b.limit, b.ahead(now))
 }

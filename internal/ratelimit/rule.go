@@ -99,7 +99,7 @@ func (u *Use) askLocked(v *Verdict, unix int64) {
 	w.rollLocked(unix)
 	u.Count, u.Max = min(MaxQuota+1, u.Count), min(MaxQuota, u.Max)
 	u.counted = false
-	u.asked, u.used, u.left = true, w.usedLocked(u.Partition), w.endLocked()-unix
+	u.asked, u.used, u.left = true, w.usedLocked(u.Partition), w.leftLocked(unix)
 	u.refused = !fits(u.used, u.Count, u.Max)
 	if u.refused && !u.Rule.observe {
 		v.refuseByRule(u.Rule.id.name, time.Duration(u.left), !fits(0, u.Count, u.Max))
@@ -144,7 +144,7 @@ func (l *Local) readRules(uses []Use, now int64) {
 }
 
 func (u *Use) readLocked(unix int64) {
-	u.used, u.left = u.windows.usedLocked(u.Partition), u.windows.endLocked()-unix
+	u.used, u.left = u.windows.usedLocked(u.Partition), u.windows.leftLocked(unix)
 }
 
 // findRules finds the counts that uses are of. That comes before any entry is
@@ -222,5 +222,5 @@ func (l *Local) Counted(r *Rule, partition string, now int64) (used int64, left 
 	defer w.mu.Unlock()
 	unix := l.unix(now)
 	w.rollLocked(unix)
-	return w.usedLocked(partition), time.Duration(w.endLocked() - unix)
+	return w.usedLocked(partition), time.Duration(w.leftLocked(unix))
 }

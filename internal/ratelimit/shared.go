@@ -70,8 +70,8 @@ func (s *Shared) Defer(r *Ref, now int64) Charge {
 	if r.limit.Unlimited() {
 		return Charge{}
 	}
-	if tat, wait := r.drained(now); wait > 0 {
-		return Charge{ref: r, spent: spent{at: now, tat: tat}, wait: wait}
+	if at, tat, wait := r.drained(now); wait > 0 {
+		return Charge{ref: r, spent: spent{at: at, tat: tat}, wait: wait}
 	}
 	return Charge{ref: r}
 }
@@ -277,10 +277,11 @@ func (s *Shared) note(r *Ref, l level, now int64) {
 		return
 	}
 	rare.told = l.number
-	e.bucket.limit, e.bucket.tat, e.bucket.seen = r.limit, now+max(0, l.ahead), max(e.bucket.seen, now)
+	at := e.bucket.now(now)
+	e.bucket.limit, e.bucket.tat, e.bucket.seen = r.limit, at+max(0, l.ahead), at
 	e.changedLocked()
 	if l.wait > 0 {
-		e.drained.Store(&drained{r.limit, e.bucket.tat, now + remembered})
+		e.drained.Store(&drained{r.limit, at, e.bucket.tat, at + remembered})
 	}
 }
 

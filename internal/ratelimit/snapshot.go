@@ -203,7 +203,7 @@ func (l *Local) describe(t *table, e *entry, now int64) Entry {
 	defer e.mu.Unlock()
 	d := Entry{
 		Table: t.name, Kind: e.id.kind, Partition: e.id.partition, Limit: e.bucket.limit,
-		Remaining: sample{e.bucket.limit, e.bucket.tat - now}.reading(e.id.kind).Remaining,
+		Remaining: sample{e.bucket.limit, e.bucket.ahead(now)}.reading(e.id.kind).Remaining,
 		Blocked:   e.id.kind == KindTenant && l.Blocked(t.name, e.id.partition),
 		Overflow:  e.host() != nil,
 		Waiting:   waiting,

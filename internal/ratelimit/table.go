@@ -165,7 +165,7 @@ func (t *table) find(r *Ref, now int64) *entry {
 			return e // closed: it will be looked up again
 		}
 		e.oweLocked(owed, now)
-		e.bucket.seen = max(e.bucket.seen, now)
+		e.bucket.seen = e.bucket.now(now)
 	}
 	return e
 }

@@ -22,8 +22,8 @@ func (l *Local) Take(r *Ref, now int64) Charge {
 	if r.limit.Unlimited() {
 		return Charge{}
 	}
-	if tat, wait := r.drained(now); wait > 0 {
-		return Charge{ref: r, spent: spent{at: now, tat: tat}, wait: wait}
+	if at, tat, wait := r.drained(now); wait > 0 {
+		return Charge{ref: r, spent: spent{at: at, tat: tat}, wait: wait}
 	}
 	e := l.tables[r.table].lock(r, now)
 	s, wait := e.takeLocked(r.limit, r.since, now)
@@ -45,21 +45,24 @@ func (l *Local) Settle(c Charge, _ int64) Charge { return c }
 // without waiting for a lock: a flood on one key costs next to nothing.
 type drained struct {
 	limit Limit
+	at    int64 // when it refused; no call is decided by an earlier time
 	tat   int64
 	until int64 // for how long that is believed; others may give tokens back meanwhile
 }
 
-// drained returns the wait of a call whose bucket is known to be drained, else 0.
-func (r *Ref) drained(now int64) (tat, wait int64) {
+// drained returns the wait of a call whose bucket is known to be drained, else 0, and
+// what it was decided by.
+func (r *Ref) drained(now int64) (at, tat, wait int64) {
 	e := r.entry.Load()
 	if e == nil {
-		return 0, 0
+		return 0, 0, 0
 	}
 	d := e.drained.Load()
 	if d == nil || d.limit != r.limit || now >= d.until {
-		return 0, 0
+		return 0, 0, 0
 	}
-	return d.tat, decide(d.limit, d.tat, now, 1).wait
+	says := decide(d.limit, d.tat, max(now, d.at), 1)
+	return says.at, d.tat, says.wait
 }
 
 // Refused reports whether no token was to be had.

@@ -18,7 +18,7 @@ func TestRefusedAtSight(t *testing.T) {
 	}
 	seen := func(what string, want bool) {
 		t.Helper()
-		if _, wait := quick.drained(0); (wait > 0) != want {
+		if _, _, wait := quick.drained(0); (wait > 0) != want {
 			t.Errorf("%s: refused at sight: %v", what, !want)
 		}
 	}
@@ -29,7 +29,7 @@ func TestRefusedAtSight(t *testing.T) {
 	ask("refused at sight", quick, 6, 4)
 	c := ask("the next token", quick, 10, 0)
 	seen("a token was taken", false)
-	ask("a clock behind, after it", quick, 9, 11)
+	ask("a clock behind, after it, as at 10", quick, 9, 10)
 	c.refund(10)
 	seen("given back", false)
 	ask("what was given back", quick, 10, 0)

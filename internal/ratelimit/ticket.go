@@ -119,7 +119,7 @@ func (c *held) giveBack(turn uint64, w *watch) {
 	s.all.leave(now)
 	c.service.leave(now)
 	service, all := *c.service, s.all
-	e.bucket.seen = max(e.bucket.seen, now)
+	e.bucket.seen = e.bucket.now(now)
 	if all.n == 0 {
 		e.unpinLocked(now)
 	}

@@ -65,8 +65,12 @@ func (w *windows) rollLocked(unix int64) {
 	w.counts = make(map[string]int64)
 }
 
-// endLocked is the Unix time at which the window ends.
-func (w *windows) endLocked() int64 { return (w.at + 1) * w.id.length }
+// leftLocked is how long it is until the window ends. A clock that stands behind it is
+// taken for one that stands at its beginning.
+func (w *windows) leftLocked(unix int64) int64 {
+	begin := w.at * w.id.length
+	return begin + w.id.length - max(unix, begin)
+}
 
 func (w *windows) usedLocked(partition string) int64 {
 	n, own := w.counts[partition]
