@@ -132,7 +132,20 @@ func asGate(s *redistest.Server) string {
 	return "redis://gate:x@" + s.Addr
 }
 
-const rights = "~agw2:* -@all +evalsha +script|load +time +get +mget +set +setrange +pexpire +zadd +zcard +zcount +zrem +zremrangebyscore +zscore +hello +select"
+const rights = "~agw2:* &agw2:bell:* -@all +evalsha +script|load +time +get +mget +set +setrange +pexpire +zadd +zcard +zcount +zrangebyscore +zrem +zremrangebyscore +zscore +publish +subscribe +ping +hello +select"
+
+// TestTheRightsAreEnoughToHear: that a slot is to be had is told and heard with them, too.
+// What scripts do besides is in TestEveryCause.
+func TestTheRightsAreEnoughToHear(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	asGate(server)
+	for _, command := range []string{"SUBSCRIBE " + ratelimit.Bell("x"), "PUBLISH " + ratelimit.Bell("x") + " set", "PING"} {
+		if says := server.Do(append([]string{"ACL", "DRYRUN", "gate"}, strings.Fields(command)...)...); says != "+OK" {
+			t.Errorf("%s: %s", command, says)
+		}
+	}
+}
 
 // TestEveryCause: whatever a server says, decisions go by the failure policy and by nothing
 // else, are counted by that cause, and the log is told of it in words with what to do; and
