@@ -128,8 +128,8 @@ func shareSlots(t *testing.T, pool string, sharedSlots int, holds map[string]tim
 					if err != nil {
 						continue // the end
 					}
-					if _, _ = io.Copy(io.Discard, res.Body); res.StatusCode != 200 {
-						failed.Add(1)
+					if body, _ := io.ReadAll(res.Body); res.StatusCode != 200 && failed.Add(1) == 1 {
+						t.Errorf("%s: refused: %d %s", pool, res.StatusCode, body)
 					}
 					_ = res.Body.Close()
 				}

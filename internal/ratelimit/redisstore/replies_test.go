@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"fmt"
+	"math/big"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -21,16 +22,16 @@ func TestRepliesAreTheirOwn(t *testing.T) {
 	r := newReal(t, link.URL(), wait, ratelimit.PolicyClosed)
 	r.warm(t)
 	rule := ratelimit.NewRule("r", "requests", 87600*time.Hour, false)
-	// A number stays his own if it is counted more than once, as when an answer is too late.
-	own := func(w int) int64 { return 1<<20 + int64(w+1) }
-	var counted [workers]int64
+	// Each counts a prime, of which a multiple is his own too: a count whose answer is too
+	// late is made all the same, and then once more.
+	own := primesAbove(1_000_000, workers)
 	for w := range workers {
 		eventually(t, "each has counted his own number", func() bool {
-			if counted[w], _ = r.limiter.Counted(rule, fmt.Sprint(w), 0); counted[w] > 0 { // or an answer was too late
+			if used, _ := r.limiter.Counted(rule, fmt.Sprint(w), 0); used > 0 {
 				return true
 			}
 			r.limiter.Admit(ratelimit.Charge{}, ratelimit.Admission{Service: ratelimit.NewService("s", 0),
-				Uses: []ratelimit.Use{{Rule: rule, Partition: fmt.Sprint(w), Count: own(w), Max: 1 << 40}}}, 0)
+				Uses: []ratelimit.Use{{Rule: rule, Partition: fmt.Sprint(w), Count: own[w], Max: 1 << 40}}}, 0)
 			return false
 		})
 	}
@@ -51,15 +52,15 @@ func TestRepliesAreTheirOwn(t *testing.T) {
 	for w := range workers {
 		all.Go(func() {
 			for answered.Load() < most && others.Load() == 0 {
-				switch used, _ := r.limiter.Counted(rule, fmt.Sprint(w), 0); used {
-				case counted[w]:
-					answered.Add(1)
-				case 0:
+				switch used, _ := r.limiter.Counted(rule, fmt.Sprint(w), 0); {
+				case used == 0:
 					unanswered.Add(1)
 					time.Sleep(time.Millisecond) // while it is away nobody waits, and this would spin
+				case used%own[w] == 0:
+					answered.Add(1)
 				default:
 					others.Add(1)
-					t.Errorf("worker %d: %d, want %d", w, used, counted[w])
+					t.Errorf("worker %d: %d, no multiple of %d", w, used, own[w])
 				}
 			}
 		})
@@ -72,4 +73,13 @@ func TestRepliesAreTheirOwn(t *testing.T) {
 	}
 	drilltest.Row(t, "replies on a bad way to Redis", "64 asking, latency around the timeout, connections that break",
 		fmt.Sprintf("%d of %d answers were another's, %d came not in time", others.Load(), answered.Load()+others.Load(), unanswered.Load()), "0", others.Load() == 0)
+}
+
+func primesAbove(n int64, many int) (list []int64) {
+	for ; len(list) < many; n++ {
+		if big.NewInt(n).ProbablyPrime(0) { // exact below 2^64
+			list = append(list, n)
+		}
+	}
+	return list
 }
