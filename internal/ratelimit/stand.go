@@ -38,8 +38,9 @@ func (l *Local) await(a *Admission, t Ticket, lacks lacking, queue, now int64) *
 	return p
 }
 
-// lacksToo has a call that waits lack what the store says besides, as it stands there for
-// that too.
+// lacksToo has a call that waits lack what the store says besides, as its replica stands
+// there for that too. Where another of its tenant is before it, which lacks something else,
+// it is not for this one to ask next, and the replica is not to stand in the way of others.
 func (s *Shared) lacksToo(p *Place, lacks lacking, sets []string) {
 	q := &s.line
 	q.mu.Lock()
@@ -47,10 +48,11 @@ func (s *Shared) lacksToo(p *Place, lacks lacking, sets []string) {
 	if p.state == waiting {
 		p.lacks.tenant, p.lacks.service = p.lacks.tenant || lacks.tenant, p.lacks.service || lacks.service
 		q.restateLocked(p)
-		return
 	}
 	for _, set := range sets {
-		s.store.Tell(s.standingLocked(set))
+		if p.state != waiting || q.gates[set] == nil {
+			s.store.Tell(s.standingLocked(set))
+		}
 	}
 }
 

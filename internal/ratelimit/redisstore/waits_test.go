@@ -411,6 +411,30 @@ func TestAWaitForAFullService(t *testing.T) {
 	})
 }
 
+// TestWhoIsNotNextStandsInNobodysWay: a call that lacks a slot of its service, and is behind
+// another of its tenant that lacks one of the tenant alone, is not one for which its replica
+// stands in the service's set: nobody there would ask.
+func TestWhoIsNotNextStandsInNobodysWay(t *testing.T) {
+	t.Parallel()
+	onBoth(t, ratelimit.PolicyClosed, 2, func(t *testing.T, w *waiters) {
+		of := func(tenant, service string, most int64) ratelimit.Admission {
+			return ratelimit.Admission{Tenant: ratelimit.NewTenant(ratelimit.Registered, tenant, ratelimit.Limit{}, 1), Service: ratelimit.NewService(service, most)}
+		}
+		held := w.occupy(t, 0, of("t", "wide", 0))
+		var o turns
+		o.add(t, w, "first", w.wait(t, 0, of("t", "capped", 1)))
+		other := w.occupy(t, 1, of("u", "capped", 1))
+		o.add(t, w, "second", w.wait(t, 0, of("t", "capped", 1)))
+		eventually(t, "in the service's set is the other's lease alone", func() bool { return w.count("agw2:{service:capped}:slots") == "1" })
+		other.Release()
+		held.Release()
+		o.next(t, 1).Release()
+		o.next(t, 2).Release()
+		w.nothingIsLeft(t, "t")
+		w.nothingIsLeft(t, "u")
+	})
+}
+
 // TestRedisIsStoppedWhileCallsWait: they are served by what their replica may give without
 // it, and nobody is left.
 func TestRedisIsStoppedWhileCallsWait(t *testing.T) {
