@@ -21,6 +21,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"agentgw/internal/config"
+	"agentgw/internal/freeport"
 	"agentgw/internal/registry"
 	"agentgw/internal/vault"
 )
@@ -90,7 +91,7 @@ func newOP(t *testing.T) *op {
 // connecting is a gateway with a service mail at that server, in the bench's folder.
 func connecting(t *testing.T, b *bench, p *op) (base string, said *lockedBuffer, s *server) {
 	t.Helper()
-	listen := freeAddress(t)
+	listen := freeport.Address(t)
 	text := fmt.Sprintf(`version: 1
 server: {listen: %q, public_url: "http://%[1]s", rate_auth_per_minute: 40}
 services:
@@ -345,7 +346,7 @@ func TestWhatConnectsNothing(t *testing.T) {
 // and a link to what nobody can connect any more is none.
 func TestPeopleBehindTLS(t *testing.T) {
 	b, p := newBench(t, ""), newOP(t)
-	listen := freeAddress(t)
+	listen := freeport.Address(t)
 	said, s := connectable(t, b, fmt.Sprintf(`version: 1
 server: {listen: %q, public_url: "https://gw.example/sub"}
 services:

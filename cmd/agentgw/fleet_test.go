@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"agentgw/internal/drilltest"
+	"agentgw/internal/freeport"
 	"agentgw/internal/identity"
 	"agentgw/internal/redistest"
 )
@@ -90,7 +91,7 @@ services:
 	}
 	binary := program(t, folder)
 	for i, url := range redis {
-		agents, admin, said := freeAddress(t), freeAddress(t), &lockedBuffer{}
+		agents, admin, said := freeport.Address(t), freeport.Address(t), &lockedBuffer{}
 		data := filepath.Join(folder, fmt.Sprint("data", i))
 		cmd := exec.Command(binary, append([]string{
 			"serve", "--registry", file, "--data", data, "--listen", agents, "--admin-listen", admin, "--redis-timeout", "1s",

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"agentgw/internal/drilltest"
+	"agentgw/internal/freeport"
 	"agentgw/internal/pgtest"
 	"agentgw/internal/store"
 )
@@ -75,7 +76,7 @@ func (s *stateful) start(n int) {
 	s.t.Helper()
 	first := len(s.agents)
 	for i := first; i < first+n; i++ {
-		agents, admin, said := freeAddress(s.t), freeAddress(s.t), &lockedBuffer{}
+		agents, admin, said := freeport.Address(s.t), freeport.Address(s.t), &lockedBuffer{}
 		data := filepath.Join(s.folder, fmt.Sprint("data", i))
 		cmd := exec.Command(s.binary, "serve", "--registry", s.registry, "--data", data, "--listen", agents, "--admin-listen", admin)
 		cmd.Env, cmd.Stderr = s.env, said

@@ -12,13 +12,14 @@ import (
 	"github.com/spf13/pflag"
 
 	"agentgw/internal/config"
+	"agentgw/internal/freeport"
 	"agentgw/internal/registry"
 )
 
 // TestHealthAsksTheGatewayOfThisMachine: health says what /readyz says, by the address
 // that serve would take, whatever has become of the registry file meanwhile.
 func TestHealthAsksTheGatewayOfThisMachine(t *testing.T) {
-	folder, admin := t.TempDir(), freeAddress(t)
+	folder, admin := t.TempDir(), freeport.Address(t)
 	file := filepath.Join(folder, "registry.yaml")
 	if err := os.WriteFile(file, []byte("version: 1\n"), 0o600); err != nil {
 		t.Fatal(err)

@@ -16,6 +16,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"agentgw/internal/freeport"
 )
 
 // bind mounts from at to, with more flags of mount(2), for one test.
@@ -74,7 +76,7 @@ func TestTheImageRuns(t *testing.T) {
 	bind(t, data, root+"/data", 0)
 	bind(t, conf, root+"/etc/agentgate/registry", unix.MS_RDONLY)
 
-	listen, admin := freeAddress(t), freeAddress(t)
+	listen, admin := freeport.Address(t), freeport.Address(t)
 	var said bytes.Buffer
 	inside := func(args ...string) *exec.Cmd {
 		cmd := exec.Command("/agentgw", args...)

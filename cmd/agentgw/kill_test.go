@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"math/rand/v2"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -19,6 +17,7 @@ import (
 
 	"github.com/jonboulle/clockwork"
 
+	"agentgw/internal/freeport"
 	"agentgw/internal/receipts"
 )
 
@@ -58,7 +57,7 @@ func TestKillUnderLoad(t *testing.T) {
 	data := filepath.Join(folder, "data")
 	const callers, whenKilled = 8, 60
 	for round := range rounds(3, 100) {
-		listen, adminListen := freeAddress(t), freeAddress(t)
+		listen, adminListen := freeport.Address(t), freeport.Address(t)
 		gateway := exec.Command(binary, "serve", "--registry", file, "--data", data, "--listen", listen, "--admin-listen", adminListen,
 			"--rate-key-rps", "100000", "--rate-key-burst", "100000", "--rate-tenant-rps", "100000", "--rate-tenant-burst", "100000")
 		var stderr bytes.Buffer
@@ -186,21 +185,6 @@ func program(t *testing.T, folder string) string {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
 	return binary
-}
-
-// freeAddress is for a process that is still to be started: it is none of those that
-// the system gives to whoever asks for any, which somebody else might be given first.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	for range 100 {
-		address := fmt.Sprint("127.0.0.1:", 10_000+rand.N(20_000))
-		if l, err := net.Listen("tcp", address); err == nil {
-			_ = l.Close()
-			return address
-		}
-	}
-	t.Fatal("no port is free")
-	return ""
 }
 
 func ready(admin string) bool {

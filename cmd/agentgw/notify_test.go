@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"agentgw/internal/freeport"
 )
 
 // TestSupervisorIsTold: started with a socket to tell by, as systemd starts a unit of type
@@ -29,7 +31,7 @@ func TestSupervisorIsTold(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(folder, "registry.yaml"), []byte("version: 1\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	admin := freeAddress(t)
+	admin := freeport.Address(t)
 	gateway := exec.Command(program(t, folder), "serve", "--registry", filepath.Join(folder, "registry.yaml"), "--data", filepath.Join(folder, "data"),
 		"--listen", "127.0.0.1:0", "--admin-listen", admin)
 	gateway.Env = append(os.Environ(), "NOTIFY_SOCKET="+filepath.Join(short, "s"))

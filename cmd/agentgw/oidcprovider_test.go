@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"agentgw/internal/freeport"
 	"agentgw/internal/oidc/oidctest"
 )
 
@@ -48,7 +49,7 @@ func (p *accountServer) after(do string) (c counted) {
 // server takes it of all. Were a refresh token shown twice, it would void them all:
 // that it does is seen at the end.
 func TestAnAccountAtOIDCProvider(t *testing.T) {
-	listen := freeAddress(t)
+	listen := freeport.Address(t)
 	p := startAccountServer(t, "http://"+listen+"/oauth/mail/callback")
 	b := newBench(t, "")
 	said, s := connectable(t, b, fmt.Sprintf(`version: 1

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"agentgw/internal/freeport"
 )
 
 // TestProxyPage: the lines of docs/proxy.md do, in an empty folder, what the page says.
@@ -37,8 +39,8 @@ func pasted(t *testing.T, file string, blocks int, install string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := demonstration{Agents: freeAddress(t), Operators: freeAddress(t), Data: t.TempDir()}
-	_, service, _ := strings.Cut(freeAddress(t), ":")
+	d := demonstration{Agents: freeport.Address(t), Operators: freeport.Address(t), Data: t.TempDir()}
+	_, service, _ := strings.Cut(freeport.Address(t), ":")
 	here := strings.NewReplacer(
 		"agentgw demo ", "TMPDIR="+d.Data+" agentgw demo --listen "+d.Agents+" --admin-listen "+d.Operators+" ",
 		"agentgw serve ", "agentgw serve --listen "+d.Agents+" --admin-listen "+d.Operators+" ",

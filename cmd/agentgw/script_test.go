@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"agentgw/internal/freeport"
 )
 
 // The stories in testdata/script run the real program: each command is a
@@ -41,7 +43,7 @@ func TestScript(t *testing.T) {
 				return err
 			}
 			for _, name := range []string{"LISTEN", "ADMIN", "LISTEN2", "ADMIN2"} {
-				e.Setenv(name, freeAddress(t))
+				e.Setenv(name, freeport.Address(t))
 			}
 			e.Setenv("WIDE", strings.Replace(e.Getenv("ADMIN"), "127.0.0.1", "0.0.0.0", 1)) // ADMIN is a part of it
 			return nil

@@ -24,6 +24,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"agentgw/internal/config"
+	"agentgw/internal/freeport"
 	"agentgw/internal/receipts"
 	"agentgw/internal/registry"
 )
@@ -83,7 +84,7 @@ func newSecretsWorld(t *testing.T, flag ...string) *secretsWorld {
 	upstream := httptest.NewServer(leaky())
 	t.Cleanup(upstream.Close)
 	w := &secretsWorld{bench: newBench(t, ""), log: &lockedBuffer{}}
-	w.write("registry.yaml", fmt.Appendf(nil, secretsRegistry, upstream.URL, "http://"+freeAddress(t)))
+	w.write("registry.yaml", fmt.Appendf(nil, secretsRegistry, upstream.URL, "http://"+freeport.Address(t)))
 	out, _ := w.want(exitDone, "keys", "create", "--id", "bot", "--services", "*", "--users", "*", "--json")
 	var made struct{ Key string }
 	if err := json.Unmarshal([]byte(out), &made); err != nil {

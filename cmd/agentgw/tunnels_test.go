@@ -18,6 +18,7 @@ import (
 	"syscall"
 	"testing"
 
+	"agentgw/internal/freeport"
 	"agentgw/internal/receipts"
 )
 
@@ -33,7 +34,7 @@ type proxied struct {
 
 func startProxied(t *testing.T) *proxied {
 	t.Helper()
-	p := &proxied{t: t, folder: t.TempDir(), listen: freeAddress(t)}
+	p := &proxied{t: t, folder: t.TempDir(), listen: freeport.Address(t)}
 	p.server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n, _ := io.Copy(io.Discard, r.Body)
 		fmt.Fprintf(w, "%s %s with %d bytes", r.Method, r.URL.Path, n)
@@ -49,7 +50,7 @@ func startProxied(t *testing.T) *proxied {
 			t.Fatal(err)
 		}
 	}
-	admin := freeAddress(t)
+	admin := freeport.Address(t)
 	p.gateway = exec.Command(program(t, p.folder), "serve", "--registry", file, "--data", p.data, "--listen", p.listen, "--admin-listen", admin,
 		"--drain-timeout", "1s", "--log-level", "debug")
 	p.gateway.Stderr = &p.stderr

@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"agentgw/internal/freeport"
 )
 
 // walk runs what a reader of README and of a page types, in one folder with the sample
@@ -33,7 +35,7 @@ func walk(t *testing.T, lines string) {
 	lines = strings.ReplaceAll(lines, "curl -i ", "curl -sS --fail --retry 30 --retry-delay 1 --retry-all-errors ")
 	lines = regexp.MustCompile(`(?m)^sleep 2 .*$`).ReplaceAllString(lines, "")
 	lines = regexp.MustCompile(`(?m) +# exit (\d+).*$`).ReplaceAllString(lines, " && exit 1 || [ $$? = $1 ]")
-	d := demonstration{Agents: freeAddress(t), Operators: freeAddress(t), Data: "./data"}
+	d := demonstration{Agents: freeport.Address(t), Operators: freeport.Address(t), Data: "./data"}
 	besideDemo(t, d, []documented{{lines: `
 export GORACE="${GORACE:-} atexit_sleep_ms=0" # else each command lasts a second longer under the race detector
 cat > registry.yaml << 'END'

@@ -45,9 +45,10 @@ var arrows = map[string][]string{
 	"limitertest":  {"ratelimit"}, // the suites that any implementation runs
 	"storetest":    {"store"},
 	"oidctest":     nil,
-	"pgtest":       nil,
-	"redistest":    nil, // servers for tests
-	"drilltest":    nil, // what drills measured
+	"freeport":     nil,
+	"pgtest":       {"freeport"},
+	"redistest":    {"freeport"}, // servers for tests
+	"drilltest":    nil,          // what drills measured
 }
 
 // wrong lists the imports of ours that a package may not have. An unknown

@@ -7,7 +7,6 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"os/user"
@@ -20,6 +19,8 @@ import (
 	"time"
 
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
+
+	"agentgw/internal/freeport"
 )
 
 // Server is one running server. It takes the user postgres without a password.
@@ -69,12 +70,7 @@ func Begin(t testing.TB) *Server {
 		_ = os.RemoveAll(data)
 		t.Fatalf("initdb: %v\n%s", err, out)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, s.port, _ = net.SplitHostPort(l.Addr().String())
-	_ = l.Close()
+	s.port = freeport.Port(t)
 	s.Again(t)
 	return s
 }

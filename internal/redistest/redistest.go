@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"agentgw/internal/freeport"
 )
 
 // Server is one running server.
@@ -36,7 +38,7 @@ type Server struct {
 // command line.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
-	s := &Server{t: t, bin: binary(), Addr: "127.0.0.1:" + freePort(t)}
+	s := &Server{t: t, bin: binary(), Addr: freeport.Address(t)}
 	if s.bin == "" || os.Getenv("SERVICES") == "off" {
 		t.Skip("no real Redis: neither redis-server nor valkey-server is on the path, or SERVICES=off")
 	}
@@ -45,17 +47,6 @@ func Start(t testing.TB, args ...string) *Server {
 	s.Again()
 	t.Cleanup(s.Stop)
 	return s
-}
-
-func freePort(t testing.TB) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	_, port, _ := net.SplitHostPort(l.Addr().String())
-	return port
 }
 
 func binary() string {

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"agentgw/internal/freeport"
 )
 
 // Watched is a master with a replica, and three Sentinels that watch them by the name of
@@ -29,7 +31,7 @@ func StartWatched(t testing.TB, args ...string) *Watched {
 		return strings.Contains(w.Servers[1].Do("INFO", "replication"), "master_link_status:up")
 	})
 	for range 3 {
-		own := freePort(t)
+		own := freeport.Port(t)
 		file := filepath.Join(t.TempDir(), "sentinel.conf")
 		text := fmt.Sprintf("port %s\nbind 127.0.0.1\ndir %q\nrequirepass watch\nsentinel sentinel-pass watch\nsentinel monitor main %s %s 2\n"+
 			"sentinel down-after-milliseconds main 1000\nsentinel failover-timeout main 6000\n", own, filepath.Dir(file), host, port)

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"agentgw/internal/freeport"
 	"agentgw/internal/ratelimit"
 	"agentgw/internal/ratelimit/redisstore"
 	"agentgw/internal/redistest"
@@ -85,10 +86,10 @@ func (i *issuer) write(name, kind string, raw []byte) string {
 // speaks no TLS, is said in words.
 func TestTLS(t *testing.T) {
 	ours, strange := newIssuer(t), newIssuer(t)
-	_, port, _ := net.SplitHostPort(freeAddress(t))
+	_, port, _ := net.SplitHostPort(freeport.Address(t))
 	cert, key := ours.make("127.0.0.1")
 	named, namedKey := ours.make("redis.example")
-	_, namedPort, _ := net.SplitHostPort(freeAddress(t))
+	_, namedPort, _ := net.SplitHostPort(freeport.Address(t))
 	for of, args := range map[string][]string{port: {cert, key}, namedPort: {named, namedKey}} {
 		redistest.Start(t, "--tls-port", of, "--tls-cert-file", args[0], "--tls-key-file", args[1], "--tls-ca-cert-file", ours.ca)
 	}
@@ -115,14 +116,4 @@ func TestTLS(t *testing.T) {
 			t.Errorf("%s: failed for %v", c.name, of)
 		}
 	}
-}
-
-// freeAddress is one that nobody listens at.
-func freeAddress(t *testing.T) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
