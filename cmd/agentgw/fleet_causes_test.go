@@ -21,8 +21,11 @@ func TestAStartWithTheWrongPassword(t *testing.T) {
 	store.Do("CONFIG", "SET", "requirepass", "another")
 	const secret = "s3cr3tword"
 	r := newReplicas(t, 1, "redis://:"+secret+"@"+store.Addr, "{rps: 10000, burst: 10000, max_inflight: 6}")
-	eventually(t, "the log says why", func() bool { return strings.Contains(r.said[0].String(), "(WRONGPASS)") })
-	if text := r.said[0].String(); !strings.Contains(text, explain.Alone) || strings.Contains(text, explain.Shared) {
+	eventually(t, "the log says why, and whose the limits are", func() bool {
+		text := r.said[0].String()
+		return strings.Contains(text, "(WRONGPASS)") && strings.Contains(text, explain.Alone)
+	})
+	if text := r.said[0].String(); strings.Contains(text, explain.Shared) {
 		t.Errorf("the line of the start says:\n%s", text)
 	}
 	if shared := r.metric(0, "agentgate_limits_shared"); shared != "0" {

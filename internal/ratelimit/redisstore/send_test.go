@@ -48,6 +48,7 @@ func TestWhatGoesTogether(t *testing.T) {
 	stands := func(flights, flying int64, waits int) func() bool {
 		return func() bool { return l.flights.Load() == flights && l.flying.Load() == flying && len(l.jobs) == waits }
 	}
+	until("what was asked is still under way", stands(0, 0, 0))
 	server.Do("CLIENT", "PAUSE", "600000", "WRITE") // what may write waits from now on
 	ask()
 	until("the first does not go", stands(1, 1, 0))
