@@ -78,7 +78,6 @@ func connectedAt(t *testing.T, n int, p *rotating) *stateful {
     allow_private: true
     credential: {type: oauth2, authorize_url: %[1]s/authorize, token_url: %[1]s/token, client_id: gw, client_auth: none, allow_private: true}
     actions: {read: {method: GET, path: /mail}}
-server: {rate_key_rps: 10000, rate_key_burst: 10000, rate_tenant_rps: 10000, rate_tenant_burst: 10000, tenant_max_inflight: 1000}
 `, p.URL))
 	s.must("refresh-0", "credentials", "set", "--service", "mail")
 	s.must("x\n", "credentials", "set", "--service", "s")

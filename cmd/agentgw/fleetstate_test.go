@@ -49,6 +49,7 @@ func newStateful(t *testing.T, n int, url, services string) *stateful {
 	s := &stateful{replicas: r, url: url, folder: t.TempDir()}
 	s.registry = filepath.Join(s.folder, "registry.yaml")
 	text := fmt.Sprintf(`version: 1
+server: {rate_key_rps: 10000, rate_key_burst: 10000, rate_tenant_rps: 10000, rate_tenant_burst: 10000, tenant_max_inflight: 1000}
 services:
   s:
     base_url: %s

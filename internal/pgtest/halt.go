@@ -11,23 +11,33 @@ import (
 
 // Halt stops the server and all of its processes where they are: it neither answers nor
 // lets anybody go. Resume has them go on.
-func (s *Server) Halt(t testing.TB) { s.signal(t, syscall.SIGSTOP) }
-
-// Resume ends a Halt.
-func (s *Server) Resume(t testing.TB) { s.signal(t, syscall.SIGCONT) }
-
-// signal reaches the first process and its children. They are in groups of their own, and
-// with the first one halted there are no new ones.
-func (s *Server) signal(t testing.TB, what syscall.Signal) {
+func (s *Server) Halt(t testing.TB) {
 	t.Helper()
-	parent := s.cmd.Process.Pid
-	if err := syscall.Kill(parent, what); err != nil {
+	found, err := s.signal(syscall.SIGSTOP)
+	if err != nil {
 		t.Fatal(err)
 	}
-	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
-	if len(stats) == 0 {
+	if !found {
 		t.Skip("no /proc, by which the processes of a server are found")
 	}
+}
+
+// Resume ends a Halt.
+func (s *Server) Resume(t testing.TB) {
+	t.Helper()
+	if _, err := s.signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// signal reaches the first process and, where they can be found, its children. They are in
+// groups of their own, and with the first one halted there are no new ones.
+func (s *Server) signal(what syscall.Signal) (found bool, err error) {
+	parent := s.cmd.Process.Pid
+	if err := syscall.Kill(parent, what); err != nil {
+		return false, err
+	}
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
 	for _, path := range stats {
 		text, err := os.ReadFile(path)
 		if err != nil {
@@ -39,4 +49,5 @@ func (s *Server) signal(t testing.TB, what syscall.Signal) {
 			_ = syscall.Kill(pid, what)
 		}
 	}
+	return len(stats) > 0, nil
 }

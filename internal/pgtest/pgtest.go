@@ -124,6 +124,7 @@ func (s *Server) Again(t testing.TB) {
 // Stop ends it at once, with whatever is under way. What was committed is kept.
 func (s *Server) Stop() {
 	if s.cmd.ProcessState == nil {
+		_, _ = s.signal(syscall.SIGCONT) // it may have been halted when its test failed
 		_ = s.cmd.Process.Signal(syscall.SIGQUIT)
 		_ = s.cmd.Wait()
 	}
