@@ -7,6 +7,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -268,6 +269,10 @@ func TestAnotherProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	goOn, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -275,6 +280,9 @@ func TestAnotherProcess(t *testing.T) {
 	lines := bufio.NewScanner(out)
 	for acknowledged < 20 && lines.Scan() {
 		acknowledged++
+		if _, err := fmt.Fprintln(goOn); err != nil { // both write now; one that never stopped would starve the other
+			t.Fatal(err)
+		}
 		if err := here.AddKey(t.Context(), store.Key{ID: fmt.Sprintf("here-%d", acknowledged), Digest: [32]byte{1, byte(acknowledged)}}); err != nil {
 			t.Error(err)
 		}
@@ -305,7 +313,7 @@ func TestAnotherProcess(t *testing.T) {
 	}
 }
 
-// child adds keys and says so, until it is killed.
+// child adds keys and says so, each when it is told to go on, until it is killed.
 func child(folder string) {
 	ctx := context.Background()
 	s, err := store.Open(ctx, folder)
@@ -320,5 +328,8 @@ func child(folder string) {
 			os.Exit(1)
 		}
 		fmt.Println(i)
+		if _, err := fmt.Scanln(); errors.Is(err, io.EOF) {
+			os.Exit(1)
+		}
 	}
 }
