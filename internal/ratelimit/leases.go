@@ -24,6 +24,7 @@ type lease struct {
 	sets           []string // of which it is a member
 	service        string   // the set of its service, which may not be one of them
 	before, behind *lease   // in the list of those that run
+	ended          bool     // it is in it no more
 }
 
 // leases are those of the calls of this replica that run.
@@ -98,6 +99,7 @@ func (l *leases) begin(id, service string, sets []string) *lease {
 func (c *lease) end() {
 	l := c.leases
 	l.mu.Lock()
+	c.ended = true
 	if c.before != nil {
 		c.before.behind = c.behind
 	} else {
@@ -123,20 +125,49 @@ func (l *leases) drop(id string, sets []string) {
 	}
 }
 
-// renewals are the jobs that renew them all.
-func (l *leases) renewals() (jobs []Job) {
+// renewal is some leases of one set that are renewed together.
+type renewal struct {
+	set string
+	of  []*lease
+}
+
+// renewals are those of all that run.
+func (l *leases) renewals() (list []renewal) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	ids := map[string][]string{}
+	members := map[string][]*lease{}
 	for c := l.running; c != nil; c = c.behind {
 		for _, set := range c.sets {
-			ids[set] = append(ids[set], c.id)
+			members[set] = append(members[set], c)
 		}
 	}
-	for set, all := range ids {
+	for set, all := range members {
 		for some := range slices.Chunk(all, renewedAtOnce) {
-			jobs = append(jobs, Job{Script: renewScript, Keys: []string{set}, Numbers: []int64{LeaseTime.Microseconds()}, Texts: some})
+			list = append(list, renewal{set, some})
 		}
 	}
-	return jobs
+	return list
+}
+
+func (r renewal) job() Job {
+	ids := make([]string, len(r.of))
+	for i, c := range r.of {
+		ids[i] = c.id
+	}
+	return Job{Script: renewScript, Keys: []string{r.set}, Numbers: []int64{LeaseTime.Microseconds()}, Texts: ids}
+}
+
+// dropEnded is for when a renewal has been answered, or given up. What ended since it was put
+// together may have been dropped before it ran, which made it anew: it is dropped again. It
+// returns how many those are.
+func (l *leases) dropEnded(r renewal) (n int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, c := range r.of {
+		if c.ended {
+			l.drop(c.id, []string{r.set})
+			n++
+		}
+	}
+	return n
 }

@@ -339,15 +339,16 @@ func (s *Shared) Counted(r *Rule, partition string, now int64) (used int64, left
 // Renew tells the store of all calls that run here, which it keeps for LeaseTime, and
 // that this replica lives: call it every RenewEvery. It does so whatever the store
 // knows; after a loss of its data the truth comes back, also if that is more than a cap.
-// It returns how many slots the store had lost. by is the store, in case it is to be
+// It returns how many slots of calls that still run the store had lost. by is the store, in case it is to be
 // asked in another way.
 func (s *Shared) Renew(by Store) (lost int64, err error) {
 	var failed error // of one part of the store, which is no reason to leave out others
-	for _, job := range s.leases.renewals() {
-		answer, err := by.Ask(job)
+	for _, r := range s.leases.renewals() {
+		answer, err := by.Ask(r.job())
+		ended := s.leases.dropEnded(r)
 		switch {
 		case err == nil:
-			lost += answer.Values[0]
+			lost += max(0, answer.Values[0]-ended)
 		case !errors.Is(err, ErrElsewhere):
 			failed = err
 		}

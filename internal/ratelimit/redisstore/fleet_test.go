@@ -414,3 +414,38 @@ func scaled(full int) int {
 	}
 	return max(1, full/20)
 }
+
+// late is a store that is asked once something else has happened.
+type late struct {
+	ratelimit.Store
+	before func()
+}
+
+func (l late) Ask(j ratelimit.Job) (ratelimit.Answer, error) {
+	l.before()
+	return l.Store.Ask(j)
+}
+
+// TestACallThatEndsWhileItIsRenewed has its slot be free all the same, though it was given
+// back before the renewal came to the store; and none was lost.
+func TestACallThatEndsWhileItIsRenewed(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 1, ratelimit.PolicyClosed)
+	stays, _ := f.admit(0, "t", 2)
+	ends, v := f.admit(0, "t", 2)
+	if v.Outcome != ratelimit.Admitted {
+		t.Fatal(v)
+	}
+	lost, err := f.limiters[0].Renew(late{f.stores[0], func() {
+		ends.Release()
+		f.ask(t, 0, "t") // what is told before this is run by now
+	}})
+	if err != nil || lost != 0 {
+		t.Errorf("%d were lost, %v", lost, err)
+	}
+	f.ask(t, 0, "t")
+	if n := f.leases("t"); n != "1" {
+		t.Errorf("%s leases of the one that runs", n)
+	}
+	stays.Release()
+}
